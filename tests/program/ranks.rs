@@ -83,12 +83,58 @@ fn stage_2_on_several_ranks_is_that_on_one() {
 
 #[test]
 fn stage_2_over_the_whole_graph_on_several_ranks_is_that_on_one() {
-    // Where all rows are computed all ranks drop the same.
-    for more in [&[][..], &["--set", "train.rows=all", "--set", "model.dropout=0.2"]] {
+    // Where all rows are computed they are divided, and all ranks drop the same.
+    for more in [
+        &[][..],
+        &["--set", "train.rows=all", "--set", "model.dropout=0.2", "--set", "model.jump=concat"],
+        &["--set", "train.rows=all", "--set", "model.heads=2", "--set", "model.labels=true"],
+        &["--set", "train.rows=all", "--set", "train.chunk_size=70", "--set", "drop_edge.rate=0.3"],
+    ] {
         let sandbox = Sandbox::with_data();
         sandbox.write("run.toml", whole(STAGE2));
         assert_alike(&sandbox, "anomaly_scores_stage2.npy", more);
     }
+}
+
+#[test]
+fn divided_rows_of_events_and_of_edges_with_values_are_those_of_one_rank() {
+    let sandbox = Sandbox::new();
+    sandbox.succeeds(["--quiet", "synth", "--preset", "payments", "--scale", "0.01", "--out", "payments"]);
+    sandbox.succeeds(["--quiet", "import", "tables", "payments/graph.toml", "--out", "data"]);
+    sandbox.write("run.toml", whole(STAGE2));
+    let all = ["--set", "train.rows=all", "--set", "model.time_encoding=fixed"];
+    assert_alike(&sandbox, "anomaly_scores_stage2.npy", &all);
+
+    let sandbox = Sandbox::new();
+    let accounts = (0..90).map(|at| format!("a{at},{},{}\n", at * 37 % 11, u8::from(at % 3 == 0)));
+    sandbox.write("accounts.csv", format!("id,age,fraud\n{}", accounts.collect::<String>()));
+    let payments = (0..700).map(|at| {
+        let (from, to, day) = (at * 13 % 90, at * at % 90, 1 + at % 28);
+        format!("a{from},a{to},{},2026-01-{day:02}\n", at * 7 % 100)
+    });
+    sandbox.write("payments.csv", format!("from,to,amount,time\n{}", payments.collect::<String>()));
+    sandbox.write(
+        "graph.toml",
+        "[[nodes]]\ntype = \"account\"\nfile = \"accounts.csv\"\nid = \"id\"\nlabel = \"fraud\"\n\
+         features = { age = \"numeric\" }\n[[edges]]\nname = \"pays\"\nfile = \"payments.csv\"\nsrc = \"account.from\"\n\
+         dst = \"account.to\"\nvalues = [\"amount\"]\ntime = { column = \"time\", format = \"%Y-%m-%d\" }\n",
+    );
+    sandbox.succeeds(["--quiet", "import", "tables", "graph.toml", "--out", "data"]);
+    sandbox.write("run.toml", whole(STAGE2));
+    assert_alike(&sandbox, "anomaly_scores_stage2.npy", &[&all[..], &["--set", "model.edge_values=true"]].concat());
+}
+
+#[test]
+fn a_training_says_how_rows_are_divided() {
+    let sandbox = Sandbox::with_data();
+    sandbox.write("run.toml", whole(STAGE2));
+    let said = |rows: &str| {
+        let rows = format!("train.rows={rows}");
+        let keys = ["--device", "cpu", "--devices", "2", "--set", &rows, "--set", "train.epochs=1"];
+        sandbox.succeeds([&["train", "run.toml"][..], &keys].concat()).stderr
+    };
+    assert!(said("all").contains("rows are divided over 2 ranks, which compute "));
+    assert!(!said("reachable").contains("divided"));
 }
 
 const STAGE1: &str = "task = \"stage1\"\n[data]\npath = \"data\"\n[model]\nhidden = 8\nout = 8\n[train]\nepochs = 20\n\
@@ -149,6 +195,7 @@ fn the_first_loss_and_gradient_are_those_of_one_rank() {
     for (sandbox, text, more) in [
         (Sandbox::with_data(), STAGE2.into(), all_at_once),
         (Sandbox::with_data(), whole(STAGE2), &[][..]),
+        (Sandbox::with_data(), whole(STAGE2), &["--set", "train.rows=all"]),
         (Sandbox::with_data(), STAGE1.into(), &[][..]),
         (with_classes(""), CLASSIFY.into(), all_at_once),
         (with_classes(""), whole(CLASSIFY), &[][..]),
