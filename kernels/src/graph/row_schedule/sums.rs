@@ -165,16 +165,8 @@ pub(crate) fn add_rows<F: Float, N: Size>(
     }
 }
 
-/// Elements of shared memory in which [`add_and_multiply_rows`] leaves what the lanes of a cube add to the products of
-/// a tile: a row per entry, a word more than a plane long, so that lanes read rows of their own from different banks.
-pub(crate) fn product_shares(planes: usize, plane: usize) -> usize {
-    planes * plane * (plane + 1)
-}
-
 /// [`add_rows`] with one sum, which also adds `<own, x_j>` per head to `products` of the lane that the entry belongs
-/// to; lanes beyond the row have zeros in `own`. With `in_shared`, for rows of one slot, the shares of products wait in
-/// `shares`, which has room for [`product_shares`], until all rows are there; otherwise lanes exchange them after every
-/// few rows.
+/// to; lanes beyond the row have zeros in `own`.
 #[cube]
 pub(crate) fn add_and_multiply_rows<F: Float, N: Size>(
     x: &Matrix<F, N>,
@@ -187,18 +179,14 @@ pub(crate) fn add_and_multiply_rows<F: Float, N: Size>(
     sums: &mut Array<Vector<f32, N>>,
     products: &mut Array<f32>,
     handed: &mut SharedMemory<f32>,
-    shares: &mut SharedMemory<f32>,
     #[comptime] heads: usize,
     #[comptime] slots: usize,
-    #[comptime] in_shared: bool,
     #[comptime] schedule: RowSchedule,
 ) {
     let lane = UNIT_POS_X as usize;
     let unroll = comptime!(if slots >= schedule.in_flight { 1usize } else { schedule.in_flight / slots });
     let ballot = plane_ballot(kept);
     let place = hand_over(weights, handed, heads, schedule);
-    let row_length = comptime!(schedule.plane + 1);
-    let first_share = UNIT_POS_Y as usize * comptime!(schedule.plane * (schedule.plane + 1));
     #[unroll]
     for word in 0..schedule.ballot_words {
         let mut bits = ballot[word];
@@ -207,10 +195,10 @@ pub(crate) fn add_and_multiply_rows<F: Float, N: Size>(
             let mut lanes = Array::<u32>::new(unroll);
             let mut present = Array::<bool>::new(unroll);
             bits = take_lanes(bits, col, &mut rows, &mut lanes, &mut present, word, unroll);
-            let mut of_rows = Array::<f32>::new(comptime!(unroll * heads));
+            let mut shares = Array::<f32>::new(comptime!(unroll * heads));
             #[unroll]
-            for row in 0..comptime!(unroll * heads) {
-                of_rows[row] = 0.0f32;
+            for share in 0..comptime!(unroll * heads) {
+                shares[share] = 0.0f32;
             }
             #[unroll]
             for slot in 0..slots {
@@ -222,53 +210,24 @@ pub(crate) fn add_and_multiply_rows<F: Float, N: Size>(
                     let value = Vector::<f32, N>::cast_from(values[u]);
                     sums[slot] += value * Vector::<f32, N>::empty().fill(weight);
                     let share = lane_sum(value * own[slot]);
-                    if in_shared {
-                        // A missing one leaves that of the row before once more.
-                        shares[first_share + lanes[u] as usize * row_length + lane] = share;
-                    } else {
-                        #[unroll]
-                        for h in 0..heads {
-                            of_rows[comptime!(u * heads + h)] += select(head[slot] == h, share, 0.0f32);
-                        }
+                    #[unroll]
+                    for h in 0..heads {
+                        shares[comptime!(u * heads + h)] += select(head[slot] == h, share, 0.0f32);
                     }
                 }
             }
-            if comptime!(!in_shared) {
-                // A missing one has the product of the row before, and belongs to the same lane.
-                let mut own_row = comptime!(unroll as u32).runtime();
-                #[unroll]
-                for u in 0..unroll {
-                    own_row = select(lane as u32 == lanes[u], comptime!(u as u32), own_row);
-                }
-                #[unroll]
-                for h in 0..heads {
-                    let product = sum_of_row(&of_rows, own_row, h, heads, unroll, schedule.plane);
-                    products[h] += select(own_row < comptime!(unroll as u32), product, 0.0f32);
-                }
+            // A missing one has the product of the row before, and belongs to the same lane.
+            let mut own_row = comptime!(unroll as u32).runtime();
+            #[unroll]
+            for u in 0..unroll {
+                own_row = select(lane as u32 == lanes[u], comptime!(u as u32), own_row);
+            }
+            #[unroll]
+            for h in 0..heads {
+                let product = sum_of_row(&shares, own_row, h, heads, unroll, schedule.plane);
+                products[h] += select(own_row < comptime!(unroll as u32), product, 0.0f32);
             }
         }
-    }
-    if in_shared {
-        sync_plane();
-        // Nothing was left for an entry that is not kept.
-        if kept {
-            let of_entry = first_share + lane * row_length;
-            if comptime!(heads == 1) {
-                #[unroll]
-                for share in 0..schedule.plane {
-                    products[0] += shares[of_entry + share];
-                }
-            } else {
-                let head_vectors = vectors / heads;
-                #[unroll]
-                for h in 0..heads {
-                    for share in 0..head_vectors {
-                        products[h] += shares[of_entry + h * head_vectors + share];
-                    }
-                }
-            }
-        }
-        sync_plane();
     }
 }
 

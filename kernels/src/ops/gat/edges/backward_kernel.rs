@@ -32,8 +32,7 @@ launch_args! {
 /// The reverse pass, one plane per source `j`, with `dz_ij = a_ij l_ij (f_ij p_ij - delta_i)`,
 /// `p_ij = <g_i, h_j> + <gv_i, e_ij>` and `l_ij` the slope of the leaky ReLU; of `gv_i` there are
 /// `sum_columns` a head, or none. A lane owns an edge: what its edge adds to the gradients of parameters stays in its
-/// registers from row to row, and is added up once, behind the last. `product_shares` is how much shared memory there is
-/// for shares of products, or 0.
+/// registers from row to row, and is added up once, behind the last.
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(crate) fn gat_edges_backward_kernel<F: Float, P: Int, N: Size, M: Size, K: Size>(
     edges: &Edges<P>,
@@ -48,7 +47,6 @@ pub(crate) fn gat_edges_backward_kernel<F: Float, P: Int, N: Size, M: Size, K: S
     #[comptime] shape: GatShape,
     #[comptime] carries: EdgeShape,
     #[comptime] sum_columns: usize,
-    #[comptime] product_shares: usize,
     #[comptime] schedule: RowSchedule,
     #[define(F, P)] _types: [StorageType; 2],
 ) {
@@ -60,7 +58,6 @@ pub(crate) fn gat_edges_backward_kernel<F: Float, P: Int, N: Size, M: Size, K: S
     let mut shared = SharedMemory::<Vector<f32, N>>::new(comptime!(shared_vectors(shape, schedule)));
     let mut scalars = SharedMemory::<f32>::new(schedule.team);
     let mut handed = SharedMemory::<f32>::new(comptime!(handed_weights(heads, schedule)));
-    let mut shares = SharedMemory::<f32>::new(comptime!(product_shares.max(1)));
     let head = heads_of_slots(layout, shape, schedule);
     let mut parameter_sums = filled(0.0f32, parameters);
     let mut work = first_work(schedule);
@@ -162,10 +159,8 @@ pub(crate) fn gat_edges_backward_kernel<F: Float, P: Int, N: Size, M: Size, K: S
                     &mut sums,
                     &mut products,
                     &mut handed,
-                    &mut shares,
                     heads,
                     shape.slots,
-                    comptime!(product_shares > 0),
                     schedule,
                 );
                 if kept {

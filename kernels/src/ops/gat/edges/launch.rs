@@ -11,7 +11,6 @@ use super::kernel::{AgeMode, EdgeInputsArgs, EdgeInputsLaunch, EdgeShape, NodeTi
 use super::{AgeParts, EdgeBackward, EdgeGradients, EdgeParts};
 use crate::graph::csr::View;
 use crate::graph::drop_edge::DropEdge;
-use crate::graph::row_schedule::sums::product_shares;
 use crate::graph::row_schedule::{padded_bytes, row_launches};
 use crate::ops::dropout::Dropout;
 use crate::ops::gat::backward_kernel::{BackwardInputsArgs, GradientsArgs};
@@ -21,10 +20,6 @@ use crate::ops::gat::{GatArgs, GatTargets, arrival_columns};
 use crate::ops::head::column_sums;
 use crate::runtime::args::array;
 use crate::runtime::launch::{PlanePerRow, Rows, Target, address, empty, f32_vector, part, vector_width, zeros};
-
-/// Bytes of shared memory that a cube of the reverse pass takes at most: with more, fewer cubes run at a time than their
-/// registers allow.
-const MOST_SHARED: usize = 48 << 10;
 
 /// [`EdgeParts`] as a launch takes them.
 pub(in crate::ops::gat) struct Carried<R: CubeRuntime> {
@@ -134,8 +129,8 @@ pub(in crate::ops::gat) fn backward<R: CubeRuntime>(
         accumulate_score,
         ..shape(&geometry, &args, width / v, &drop, &dropout)
     };
-    let lane_bytes = padded_bytes(width, &dt.tensor) + handed_bytes(args.heads);
-    let (launches, planes) = in_partial_sums(row_launches(reverse, lane_bytes, args.drop_edge.is_some()), parameters);
+    let shared = padded_bytes(width, &dt.tensor) + handed_bytes(args.heads);
+    let (launches, planes) = in_partial_sums(row_launches(reverse, shared, args.drop_edge.is_some()), parameters);
     let arrivals_vector = vector_width(arrival_columns(sum_columns), &[&arrivals]);
     let partial = empty(&dt.tensor, [planes, parameters], DType::F32);
     let mut addressed =
@@ -143,11 +138,7 @@ pub(in crate::ops::gat) fn backward<R: CubeRuntime>(
     addressed.push(&dt.tensor);
     addressed.extend(carried.tensors());
     let address = address(&addressed);
-    let shared_memory = partial.client.properties().hardware.max_shared_memory_size.min(MOST_SHARED);
     for PartialLaunch { row_launch, cubes, first } in launches {
-        let shares = product_shares(row_launch.dim.y as usize, row_launch.schedule.plane);
-        let needed = shares * size_of::<f32>() + row_launch.dim.num_elems() as usize * lane_bytes;
-        let shares = if shape.slots == 1 && needed <= shared_memory { shares } else { 0 };
         // SAFETY: every index stays inside: ids were checked against the sizes when the CSR was made.
         unsafe {
             gat_edges_backward_kernel::launch_unchecked::<R>(
@@ -176,7 +167,6 @@ pub(in crate::ops::gat) fn backward<R: CubeRuntime>(
                 shape,
                 carried.shape,
                 sum_columns,
-                shares,
                 row_launch.schedule,
                 [dtype.into(), topology.row_ptr.dtype.into()],
             );
