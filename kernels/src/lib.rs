@@ -69,7 +69,7 @@ mod trees;
 
 pub use collective::{
     COLLECTIVE_DEADLINE, Call, Chain, Collective, CollectiveBackend, CollectiveError, CollectiveFault,
-    CollectiveOperation, Communicator, LaunchEnvironment, LaunchError, Link, Rendezvous,
+    CollectiveOperation, Communicator, LaunchEnvironment, LaunchError, Link, Rendezvous, Traffic,
 };
 #[cfg(feature = "cuda")]
 pub use collective::{NcclConfig, probe_nccl};

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use graphsieve_kernels::{GraphBackend, MemoryBackend};
+use graphsieve_kernels::{Communicator, GraphBackend, MemoryBackend};
 use serde::Serialize;
 
 use super::clock::{Times, time};
@@ -41,6 +41,18 @@ pub struct ScaleRow {
     pub times: Times,
     /// Of the first device; of the whole process where ranks share the processor.
     pub peak: Option<Peak>,
+    /// Of an epoch on the first device, on average; of one device there is none.
+    pub exchanged: Option<Exchanged>,
+}
+
+/// What a rank exchanges in an epoch.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Exchanged {
+    pub calls: f64,
+    /// Bytes of the results.
+    pub bytes: f64,
+    /// From where the rank's own work was done to the end of each exchange, the other ranks waited for.
+    pub ms: f64,
 }
 
 /// What was measured.
@@ -107,9 +119,16 @@ impl ScaleData {
             epoch += 1;
             training.step(epoch)
         };
+        let before = rank.map(Communicator::traffic);
         let times = time::<B>(device, *runs, &mut next)?;
+        let epochs = (WARM_UP + runs) as f64;
+        let exchanged = rank.map(Communicator::traffic).zip(before).map(|(after, before)| Exchanged {
+            calls: (after.calls - before.calls) as f64 / epochs,
+            bytes: (after.bytes - before.bytes) as f64 / epochs,
+            ms: 1e3 * (after.seconds - before.seconds) / epochs,
+        });
         let peak = peak::<B, _>(device, next)?;
-        Ok(ScaleRow { devices: rank.map_or(1, |rank| rank.ranks()), times, peak })
+        Ok(ScaleRow { devices: rank.map_or(1, |rank| rank.ranks()), times, peak, exchanged })
     }
 
     /// The report of `rows`.
@@ -133,9 +152,12 @@ impl fmt::Display for ScaleReport {
         let Self { device, data, nodes, edges, labels, mode, runs, rows } = self;
         writeln!(f, "{}: {nodes} nodes, {edges} edges, {labels} labelled nodes to learn from", data.display())?;
         writeln!(f, "{device}; Stage 2, loader.mode = \"{mode}\", median of {runs} epochs\n")?;
-        writeln!(f, "devices   ms/epoch   quartiles            speed   a device   memory")?;
+        writeln!(
+            f,
+            "devices   ms/epoch   quartiles            speed   a device   memory   exchanges       MB       ms"
+        )?;
         let one = rows.iter().find(|row| row.devices == 1).map(|row| row.times.median_ms);
-        for ScaleRow { devices, times, peak } in rows {
+        for ScaleRow { devices, times, peak, exchanged } in rows {
             let quartiles = format!("{:.2} to {:.2}", times.lower_quartile_ms, times.upper_quartile_ms);
             let speed = one.map(|one| one / times.median_ms);
             let shown = |value: Option<f64>, unit: &str, digits: usize| {
@@ -143,11 +165,14 @@ impl fmt::Display for ScaleReport {
             };
             writeln!(
                 f,
-                "{devices:>7} {:>10.2}   {quartiles:<18} {:>7} {:>10} {:>8}",
+                "{devices:>7} {:>10.2}   {quartiles:<18} {:>7} {:>10} {:>8} {:>11} {:>8} {:>8}",
                 times.median_ms,
                 shown(speed, "x", 2),
                 shown(speed.map(|speed| 100.0 * speed / *devices as f64), " %", 0),
                 shown(peak.map(|peak| peak.bytes as f64 / 1e9), " GB", 2),
+                shown(exchanged.map(|exchanged| exchanged.calls), "", 0),
+                shown(exchanged.map(|exchanged| exchanged.bytes / 1e6), "", 1),
+                shown(exchanged.map(|exchanged| exchanged.ms), "", 2),
             )?;
         }
         Ok(())

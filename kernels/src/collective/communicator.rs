@@ -8,7 +8,7 @@ use burn::tensor::{DType, Tensor, TensorData, TensorPrimitive};
 
 use super::error::{CollectiveError, CollectiveFault};
 use super::handshake::{differing, digest};
-use super::link::{Call, Chain, CollectiveBackend, Link};
+use super::link::{Call, Chain, CollectiveBackend, Link, Traffic};
 use super::operation::CollectiveOperation;
 use super::threads::ThreadLink;
 use crate::runtime::turn::{SharedTurn, autodiff_turn, pause};
@@ -108,6 +108,11 @@ impl<B: CollectiveBackend<Plain = B>> Communicator<B> {
     /// How many ranks there are.
     pub fn ranks(&self) -> usize {
         self.link.ranks()
+    }
+
+    /// What this rank has exchanged so far.
+    pub fn traffic(&self) -> Traffic {
+        self.link.traffic()
     }
 
     /// The device of this rank.

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Instant;
 
 use burn::tensor::backend::Backend;
 use burn_backend::tensor::FloatTensor;
@@ -19,6 +20,25 @@ pub struct Call<'a> {
     pub operation: &'a CollectiveOperation,
     /// In a backward pass: the number of the call whose gradients this brings back.
     pub backward_of: Option<u64>,
+}
+
+/// What a rank has exchanged so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Traffic {
+    /// Exchanges.
+    pub calls: u64,
+    /// Bytes of their results.
+    pub bytes: u64,
+    /// Seconds from where its own work was done to the end of each, the other ranks waited for.
+    pub seconds: f64,
+}
+
+impl Traffic {
+    pub(super) fn add(&mut self, bytes: usize, since: Instant) {
+        self.calls += 1;
+        self.bytes += bytes as u64;
+        self.seconds += since.elapsed().as_secs_f64();
+    }
 }
 
 /// Which exchanges of a pass are differentiated together.
@@ -43,6 +63,9 @@ pub trait Collective<B: Backend>: fmt::Debug + Send + Sync {
 
     /// Exchanges that this rank has called so far.
     fn calls(&self) -> u64;
+
+    /// What it has exchanged so far.
+    fn traffic(&self) -> Traffic;
 
     /// Does with the other ranks what `call` says, to `x` and to theirs; comes back with an error once the deadline is
     /// over, and at once after a rank has failed. It waits for what the others give, never for what they take.

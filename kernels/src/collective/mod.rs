@@ -25,7 +25,7 @@ mod threads;
 pub use communicator::{COLLECTIVE_DEADLINE, Communicator};
 pub use environment::{LaunchEnvironment, LaunchError, Rendezvous};
 pub use error::{CollectiveError, CollectiveFault};
-pub use link::{Call, Chain, Collective, CollectiveBackend, Link};
+pub use link::{Call, Chain, Collective, CollectiveBackend, Link, Traffic};
 #[cfg(feature = "cuda")]
 pub use nccl::{NcclConfig, probe_nccl};
 pub use operation::CollectiveOperation;

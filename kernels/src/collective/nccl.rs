@@ -20,7 +20,7 @@ use cudarc::nccl::sys;
 use super::communicator::{COLLECTIVE_DEADLINE, Communicator};
 use super::environment::Rendezvous;
 use super::error::{CollectiveError, CollectiveFault};
-use super::link::{Call, Collective};
+use super::link::{Call, Collective, Traffic};
 use super::operation::CollectiveOperation;
 use super::presence::{Peers, Presence, lock};
 use super::rendezvous;
@@ -139,6 +139,7 @@ struct NcclLink {
     /// Whether others are threads of this process.
     together: bool,
     calls: AtomicU64,
+    traffic: Mutex<Traffic>,
     resources: Mutex<Resources>,
     peers: Arc<Mutex<Peers>>,
     /// The other processes, where they met at an address.
@@ -244,6 +245,7 @@ impl NcclLink {
             compare_calls: config.compare_calls && config.ranks > 1,
             together,
             calls: AtomicU64::new(0),
+            traffic: Mutex::default(),
             resources: Mutex::new(resources),
             peers,
             presence,
@@ -356,6 +358,8 @@ impl NcclLink {
         let stored = x.dtype;
         let shape: Vec<usize> = x.shape().iter().copied().collect();
         let output = operation.output(self.rank, self.ranks, &shape, stored)?;
+        Cuda::sync(&self.device).map_err(|error| device_fault("CubeCL", error))?;
+        let own_is_done = Instant::now();
         if self.compare_calls {
             self.compare(resources, number, &operation.described(backward_of, &shape, stored))?;
         }
@@ -376,6 +380,8 @@ impl NcclLink {
         let width: usize = shape.iter().skip(1).product();
         let parts = Parts { rank: self.rank, width, dtype, from: &from, to: &to };
         self.run(resources, number, |comm, stream| parts.queue(operation, shape.iter().product(), comm, stream))?;
+        let bytes = output.iter().product::<usize>() * dtype.size();
+        lock(&self.traffic).add(bytes, own_is_done);
         Ok(match dtype == stored || output.iter().product::<usize>() == 0 {
             true if dtype == stored => out,
             true => empty(&out, output, stored),
@@ -476,6 +482,10 @@ impl Collective<Cuda> for NcclLink {
 
     fn calls(&self) -> u64 {
         self.calls.load(Ordering::Relaxed)
+    }
+
+    fn traffic(&self) -> Traffic {
+        *lock(&self.traffic)
     }
 
     fn exchange(&self, call: Call<'_>, x: CubeTensor<CudaRuntime>) -> Result<CubeTensor<CudaRuntime>, CollectiveError> {

@@ -11,7 +11,7 @@ use burn_backend::tensor::FloatTensor;
 use burn_backend::{Shape, Slice, TensorMetadata};
 
 use super::error::{CollectiveError, CollectiveFault};
-use super::link::{Call, Collective};
+use super::link::{Call, Collective, Traffic};
 use super::operation::CollectiveOperation;
 use crate::runtime::turn::{SharedTurn, pause};
 
@@ -60,6 +60,7 @@ pub(super) struct ThreadLink<B: Backend> {
     rank: usize,
     group: Arc<Group<B>>,
     calls: AtomicU64,
+    traffic: Mutex<Traffic>,
 }
 
 impl<B: Backend> ThreadLink<B> {
@@ -67,7 +68,8 @@ impl<B: Backend> ThreadLink<B> {
     pub fn group(ranks: usize, deadline: Duration) -> Vec<Self> {
         let state = State { rounds: BTreeMap::new(), left: vec![None; ranks], failed: None };
         let group = Arc::new(Group { ranks, deadline, state: Mutex::new(state), changed: Condvar::new() });
-        (0..ranks).map(|rank| Self { rank, group: group.clone(), calls: AtomicU64::new(0) }).collect()
+        let rank = |rank| Self { rank, group: group.clone(), calls: AtomicU64::new(0), traffic: Mutex::default() };
+        (0..ranks).map(rank).collect()
     }
 
     fn state(&self) -> MutexGuard<'_, State<B>> {
@@ -129,6 +131,10 @@ impl<B: Backend> Collective<B> for ThreadLink<B> {
         self.calls.load(Ordering::Relaxed)
     }
 
+    fn traffic(&self) -> Traffic {
+        *self.traffic.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn exchange(&self, call: Call<'_>, x: FloatTensor<B>) -> Result<FloatTensor<B>, CollectiveError> {
         let Call { operation, backward_of } = call;
         let round = self.calls.fetch_add(1, Ordering::Relaxed);
@@ -151,6 +157,7 @@ impl<B: Backend> Collective<B> for ThreadLink<B> {
                 .map_err(|error| failed(CollectiveFault::Device { reason: format!("{device:?}: {error:?}") }))
         };
         sync()?;
+        let own_is_done = Instant::now();
         let described = operation.described(backward_of, &shape, dtype);
         let part = Part { operation: operation.clone(), described, x };
         let all_there = {
@@ -169,6 +176,8 @@ impl<B: Backend> Collective<B> for ThreadLink<B> {
         };
         let out = result::<B>(operation, self.rank, parts, output, dtype, &device);
         sync()?;
+        let bytes = out.shape().num_elements() * dtype.size();
+        self.traffic.lock().unwrap_or_else(PoisonError::into_inner).add(bytes, own_is_done);
         let mut state = self.state();
         if let Some(found) = state.rounds.get_mut(&round) {
             found.readers -= 1;

@@ -17,18 +17,21 @@ impl<B: Backend> Csr<B> {
     }
 
     /// For every entry of the reverse its edge: its position in this direction where edges have no order of their own.
-    /// The first call reads the structure back and sorts on the host; only what edges carry needs it.
+    /// Of several between the same nodes the first here is the first there. The first call reads the structure back and
+    /// sorts on the host; only what edges carry needs it.
     pub(crate) fn reverse_edge(&self) -> IntTensor<B> {
-        let (slot, from) = match (&self.parts.edge_ids, self.reversed) {
+        let (forward, reverse) = (&self.parts.forward, self.parts.reversed::<B>());
+        let (slot, from, to) = match (&self.parts.edge_ids, self.reversed) {
             (Some(ids), true) => return ids.clone(),
-            (None, true) => (&self.parts.forward_edge, self.parts.reversed::<B>()),
-            (_, false) => (&self.parts.reverse_edge, &self.parts.forward),
+            (None, true) => (&self.parts.forward_edge, reverse, forward),
+            (_, false) => (&self.parts.reverse_edge, forward, reverse),
         };
         slot.get_or_init(|| {
             // Without entries the array has an element that stands for none.
             let cols: Vec<u32> =
                 to_host::<B>(&from.col_idx).into_iter().take(from.num_entries).map(|col| col as u32).collect();
-            let (_, entries) = group_by(&cols, from.num_cols);
+            let (_, mut entries) = group_by(&cols, from.num_cols);
+            put_in_order(&mut entries, &Host::of::<B>(to));
             let ids = self.parts.edge_ids.as_ref().map(to_host::<B>);
             let edge = |entry: u64| ids.as_ref().map_or(entry as i64, |ids| ids[entry as usize]);
             let edges = entries.into_iter().map(edge).collect();
@@ -64,5 +67,24 @@ impl<B: Backend> Csr<B> {
             int_tensor::<B>(ids, is_wide(reverse.num_entries), &B::int_device(&of.col_idx))
         });
         if reverse.spans { EdgeIds::OfRows(ids.clone()) } else { EdgeIds::OfEntries(ids.clone()) }
+    }
+}
+
+/// Orders what stands for the entries of each row of `of`, given in the order of their columns, as the row has them: rows
+/// that somebody gave need not be sorted, such as those in the order of time.
+fn put_in_order(entries: &mut [u64], of: &Host) {
+    let mut places = Vec::new();
+    for (_, row) in of.bounds().rows() {
+        let cols = &of.col_idx[row.clone()];
+        if cols.is_sorted() {
+            continue;
+        }
+        places.clear();
+        places.extend(0..cols.len());
+        places.sort_by_key(|&at| cols[at]);
+        let sorted = entries[row.clone()].to_vec();
+        for (&place, entry) in places.iter().zip(sorted) {
+            entries[row.start + place] = entry;
+        }
     }
 }

@@ -380,6 +380,7 @@ mod tests {
     use burn_flex::Flex;
 
     use super::*;
+    use crate::runtime::host::to_host;
     use crate::runtime::switches::with_wide_positions;
 
     #[test]
@@ -401,6 +402,25 @@ mod tests {
         let csr = Csr::<Flex>::from_spans(&[], &[], &[], 2, &Default::default()).unwrap();
         assert_eq!((csr.num_rows(), csr.num_cols(), csr.num_edges()), (0, 2, 0));
         assert_eq!(csr.reverse().num_rows(), 2);
+    }
+
+    /// Rows in the order of time, given with a reverse that is sorted, as import makes them; two edges join 1 and 0.
+    #[test]
+    fn entries_of_both_directions_are_the_same_edges_whatever_order_rows_have() {
+        let forward: (&[u64], &[u32]) = (&[0, 4, 7], &[2, 1, 0, 1, 2, 0, 1]);
+        let reverse: (&[u64], &[u32]) = (&[0, 2, 5, 7], &[0, 1, 0, 0, 1, 0, 1]);
+        let edges = |csr: &Csr<Flex>| to_host::<Flex>(&csr.reverse_edge());
+        let of_given = Csr::<Flex>::from_host_with_reverse(forward, reverse, &Default::default()).unwrap();
+        assert_eq!(edges(&of_given), [2, 5, 1, 3, 6, 0, 4]);
+        // By entry of `forward` its place among those of `reverse`: the other way round.
+        assert_eq!(edges(&of_given.reverse()), [5, 2, 0, 3, 6, 1, 4]);
+        let of_made = Csr::<Flex>::from_host(forward.0, forward.1, 3, &Default::default()).unwrap();
+        assert_eq!(edges(&of_made), edges(&of_given));
+        assert_eq!(edges(&of_made.reverse()), edges(&of_given.reverse()));
+        // Given the other way round the unsorted rows are those of the reverse.
+        let turned = Csr::<Flex>::from_host_with_reverse(reverse, forward, &Default::default()).unwrap();
+        assert_eq!(edges(&turned), edges(&of_given.reverse()));
+        assert_eq!(edges(&turned.reverse()), edges(&of_given));
     }
 
     #[test]
