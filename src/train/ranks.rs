@@ -5,14 +5,16 @@
 //! loss of the mini-batch. Gradients of all parameters are added up as one vector: all ranks take the same step.
 //! Rank 0 alone validates, decides and writes; it tells the others epoch by epoch whether there is another one.
 //!
-//! In passes over the whole graph every rank has all of it, and a shard of the labels, edges and pairs that the loss
-//! reads. Stages 1 and 2 compute the rows that this shard depends on, unless `train.rows` is `"all"`: how much less
-//! that is than all of them depends on the graph. A classification computes every row on every rank, which takes as
-//! long as on one rank.
+//! In passes over the whole graph every rank has a shard of the labels, edges and pairs that the loss reads. Where
+//! Stage 2 computes all rows (`train.rows = "all"`) they are divided: a rank has the edges into its own nodes, and gets
+//! the hidden rows of all others between the layers ([`GraphPart`](crate::models::graph_part::GraphPart)). Otherwise
+//! every rank has the whole graph. Stages 1 and 2 compute the rows that its shard of the loss depends on: how much less
+//! that is than all of them depends on the graph. Stage 1 with all rows and a classification compute every row on every
+//! rank, which takes as long as on one rank.
 //!
 //! Dropout is drawn by the rows that a rank computes: with it, a training on several ranks draws otherwise than one on
-//! one rank, as it does with mini-batches of another size. Where all rows of the graph are computed these are the
-//! nodes, and all ranks drop what one rank drops.
+//! one rank, as it does with mini-batches of another size. Where all rows of the graph are computed, divided or not,
+//! these are the nodes, and all ranks drop what one rank drops.
 
 use std::time::Duration;
 
