@@ -119,15 +119,16 @@ impl ScaleData {
             epoch += 1;
             training.step(epoch)
         };
-        let before = rank.map(Communicator::traffic);
         let times = time::<B>(device, *runs, &mut next)?;
-        let epochs = (WARM_UP + runs) as f64;
+        // Of epochs whose kernels are compiled on every rank.
+        let before = rank.map(Communicator::traffic);
+        let peak = peak::<B, _>(device, &mut next)?;
+        let epochs = WATCHED_RUNS as f64;
         let exchanged = rank.map(Communicator::traffic).zip(before).map(|(after, before)| Exchanged {
             calls: (after.calls - before.calls) as f64 / epochs,
             bytes: (after.bytes - before.bytes) as f64 / epochs,
             ms: 1e3 * (after.seconds - before.seconds) / epochs,
         });
-        let peak = peak::<B, _>(device, next)?;
         Ok(ScaleRow { devices: rank.map_or(1, |rank| rank.ranks()), times, peak, exchanged })
     }
 
