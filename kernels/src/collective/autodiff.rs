@@ -41,7 +41,7 @@ impl<B: CollectiveBackend, const N: usize> Backward<B, N> for Exchange {
 
     fn backward(self, ops: Ops<Self::State, N>, grads: &mut Gradients, _: &mut Checkpointer) {
         let Recorded { link, transposed, call, shapes: [given, result], device, dtype } = ops.state;
-        // Nothing that this rank computes may depend on the result.
+        // Without a gradient nothing that this rank computed depends on the result.
         let mut place = Autodiff::<B>::from_inner(B::float_empty(Shape::new([0]), &device, dtype.into()));
         place.node = ops.node.clone();
         let g = match grads.get(&place) {

@@ -70,8 +70,8 @@ impl<B: Backend> Csr<B> {
     }
 }
 
-/// Orders what stands for the entries of each row of `of`, given in the order of their columns, as the row has them: rows
-/// that somebody gave need not be sorted, such as those in the order of time.
+/// Puts what stands for the entries of each row of `of`, given in the order of their columns, in the order of the row:
+/// rows that somebody gave need not be sorted, such as those in the order of time.
 fn put_in_order(entries: &mut [u64], of: &Host) {
     let mut places = Vec::new();
     for (_, row) in of.bounds().rows() {

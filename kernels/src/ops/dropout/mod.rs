@@ -102,14 +102,14 @@ pub trait DropoutBackend: Backend {
     fn dropout(x: FloatTensor<Self>, dropout: Dropout) -> FloatTensor<Self>;
 }
 
-/// Sets elements to zero at random and scales the others: `y_rc = x_rc` [`factor`](Dropout::factor)`(first + r, c)`, with
-/// the `first` row of [`with_bases`](Dropout::with_bases), usually 0.
+/// Sets elements to zero at random and scales the others: `y_rc = x_rc` [`factor`](Dropout::factor)`(first + r, c)`,
+/// with the `first` row of [`with_bases`](Dropout::with_bases), usually 0.
 ///
 /// # Shapes
 /// `x` `[n, d]` in f32, f16 or bf16; result likewise.
 ///
 /// # Gradient
-/// `dx_rc = dy_rc factor(r, c)`. Saved: nothing; the backward pass decides anew. Deterministic.
+/// `dx_rc = dy_rc factor(first + r, c)`. Saved: nothing; the backward pass decides anew. Deterministic.
 ///
 /// # Panics
 /// If `x` is no matrix of floats.
