@@ -184,9 +184,9 @@ pub(crate) fn ranks_of<B: CollectiveBackend<Plain = B>>(
 /// # Errors
 /// [`Error::Usage`] for more than there are.
 pub(crate) fn first_of_several(device: Device, count: usize) -> Result<Option<usize>> {
-    match device {
+    match (device, count) {
         #[cfg(feature = "cuda")]
-        Device::Cuda(first) if count > 1 => check_cuda_devices(first, count).map(|()| Some(first)),
+        (Device::Cuda(first), 2..) => check_cuda_devices(first, count).map(|()| Some(first)),
         _ => Ok(None),
     }
 }
