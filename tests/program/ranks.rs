@@ -60,7 +60,7 @@ fn assert_alike(sandbox: &Sandbox, output: &str, more: &[&str]) {
         (losses(sandbox, &run), scores)
     };
     let (one, scores) = of("1");
-    assert!(one.len() == 20 && one[19] != one[0], "{one:?}");
+    assert!(one.len() == 20 && one[19] < one[0], "{one:?}");
     for devices in ["2", "4"] {
         let (several, of_several) = of(devices);
         assert_near(&format!("losses on {devices} ranks"), &several, &one, 1e-3);
@@ -87,7 +87,16 @@ fn stage_2_over_the_whole_graph_on_several_ranks_is_that_on_one() {
     for more in [
         &[][..],
         &["--set", "train.rows=all", "--set", "model.dropout=0.2", "--set", "model.jump=concat"],
-        &["--set", "train.rows=all", "--set", "model.heads=2", "--set", "model.labels=true"],
+        &[
+            "--set",
+            "train.rows=all",
+            "--set",
+            "model.heads=2",
+            "--set",
+            "model.labels=true",
+            "--set",
+            "drop_edge.rate=0",
+        ],
         &["--set", "train.rows=all", "--set", "train.chunk_size=70", "--set", "drop_edge.rate=0.3"],
     ] {
         let sandbox = Sandbox::with_data();
