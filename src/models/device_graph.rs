@@ -5,7 +5,7 @@ use std::sync::Arc;
 use burn::backend::Autodiff;
 use burn::tensor::backend::Backend;
 use burn::tensor::{DType, Element, Int, Tensor, TensorData};
-use graphsieve_kernels::{Age, Csr, CsrError};
+use graphsieve_kernels::{Age, Csr, CsrError, DropEdge};
 use rayon::prelude::*;
 
 use crate::error::{Error, MEMORY_HELP, Result};
@@ -43,6 +43,20 @@ pub struct DeviceRelation<B: Backend> {
 }
 
 impl<B: Backend> DeviceRelation<B> {
+    /// Its edges in a layer: those of `csr`, a part of its own, less what `drop_edge` leaves out.
+    pub fn edges(&self, csr: Csr<B>, drop_edge: Option<DropEdge>) -> RelationEdges<B> {
+        RelationEdges {
+            relation: self.id,
+            src: self.src,
+            dst: self.dst,
+            stream: self.stream,
+            csr,
+            drop_edge,
+            values: self.values.clone(),
+            age: self.age.clone(),
+        }
+    }
+
     /// The values of edges that have one each as weights, `[num_edges]`; none where there are no edges, of which a sum
     /// is the same either way.
     ///
@@ -102,16 +116,7 @@ impl<B: Backend> DeviceGraph<B> {
 
     /// A layer over all nodes and edges.
     pub fn whole(&self) -> Block<B> {
-        let edges = self.relations.iter().map(|relation| RelationEdges {
-            relation: relation.id,
-            src: relation.src,
-            dst: relation.dst,
-            stream: relation.stream,
-            csr: relation.csr.clone(),
-            drop_edge: None,
-            values: relation.values.clone(),
-            age: relation.age.clone(),
-        });
+        let edges = self.relations.iter().map(|relation| relation.edges(relation.csr.clone(), None));
         let all = |t: &NodeType| KeptRows::Selected { before: None, after: None, of: t.count };
         Block {
             edges: edges.collect(),

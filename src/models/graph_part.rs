@@ -10,7 +10,7 @@ use graphsieve_kernels::{Age, CollectiveError, Communicator, DropEdge, GraphBack
 use super::device_graph::{DeviceGraph, DeviceRelation, csr, refused};
 use crate::error::Result;
 use crate::graph::{Ages, EdgeMatrix, HeteroGraph, NodeType, Relation};
-use crate::nn::{Block, KeptRows, RelationEdges, ages_between, edge_ages, edge_values, node_times};
+use crate::nn::{Block, KeptRows, ages_between, edge_ages, edge_values, node_times};
 
 /// Which nodes each rank computes: of every type some that follow each other, so that ranks have about as many edges.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -141,18 +141,12 @@ impl<B: Backend> GraphPart<B> {
         layer: usize,
         drop_edge: impl Fn(&DeviceGraph<B>, &DeviceRelation<B>) -> Option<DropEdge>,
     ) -> Block<B> {
-        let edges = self.graph.relations.iter().map(|relation| RelationEdges {
-            relation: relation.id,
-            src: relation.src,
-            dst: relation.dst,
-            stream: relation.stream,
-            csr: relation.csr.clone(),
-            drop_edge: drop_edge(&self.graph, relation).map(|key| {
+        let edges = self.graph.relations.iter().map(|relation| {
+            let dropped = drop_edge(&self.graph, relation).map(|key| {
                 let [dst, src] = [relation.dst, relation.src].map(|t| self.graph.node_types[t].offset);
                 key.with_bases((dst + self.division.nodes(relation.dst, self.rank).start) as u32, src as u32)
-            }),
-            values: relation.values.clone(),
-            age: relation.age.clone(),
+            });
+            relation.edges(relation.csr.clone(), dropped)
         });
         let kept = self.graph.node_types.iter().enumerate().map(|(t, of)| {
             let own = self.division.nodes(t, self.rank);

@@ -4,7 +4,7 @@ use burn::tensor::backend::Backend;
 use graphsieve_kernels::{Csr, DropEdge, GraphBackend, NodeMarks, NodeSet, NodeSetBackend};
 
 use super::device_graph::{DeviceGraph, DeviceRelation};
-use crate::nn::{Block, KeptRows, RelationEdges};
+use crate::nn::{Block, KeptRows};
 
 /// Share of a type from which a set is not worth its lookups: all nodes are computed instead.
 const DENSE: f64 = 0.7;
@@ -48,16 +48,7 @@ impl<B: GraphBackend> ReceptiveField<B> {
         let block = |layer: usize| {
             let rows = |level: usize, t: usize| self.rows(graph, level, t);
             let live = graph.relations.iter().filter(|r| rows(layer, r.src) > 0 && rows(layer + 1, r.dst) > 0);
-            let edges = live.map(|relation| RelationEdges {
-                relation: relation.id,
-                src: relation.src,
-                dst: relation.dst,
-                stream: relation.stream,
-                csr: self.csr(layer, relation),
-                drop_edge: drop_edge(layer, relation),
-                values: relation.values.clone(),
-                age: relation.age.clone(),
-            });
+            let edges = live.map(|relation| relation.edges(self.csr(layer, relation), drop_edge(layer, relation)));
             let (before, after) = (&self.levels[layer], &self.levels[layer + 1]);
             let kept = graph.node_types.iter().zip(before.iter().zip(after));
             Block {
