@@ -46,6 +46,8 @@ pub enum Suits {
     Anomalies,
     /// The same, of nodes that are no events: their neighbours say what windows say of events.
     Graphs,
+    /// The same, where edges have values.
+    Values,
     /// The same, but where the split counts few labels; with more it is tried only by name.
     Few,
     /// The same, but tried only by name: it has not won on two data sets.
@@ -133,6 +135,8 @@ const STACKED: &[&str] = &[
 const EMBEDDINGS: &[&str] = &["data.embeddings=stage1"];
 const INPUT: &[&str] = &["data.input=embeddings"];
 const LABELS: &[&str] = &["model.labels=true"];
+const VALUES: &[&str] = &["model.edge_values=true"];
+const AGES: &[&str] = &["model.time_encoding=fixed"];
 const AUTO: &[&str] = &["loader.mode=auto"];
 const WIDE: &[&str] = &["model.hidden=64"];
 /// A node classifier that is chosen by what the tournament is about, in whose loss both classes count the same.
@@ -149,12 +153,25 @@ const H2GCN: &[&str] = &["model.layer=h2gcn", "model.hidden=64", "loader.mode=au
 const BWGNN: &[&str] = &["model.layer=bw", "model.hidden=64"];
 const GHRN: &[&str] = &["model.layer=ghrn", "model.hidden=64"];
 
+/// What data are, as far as it decides which candidates suit them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DataKind {
+    /// Labels are anomalous or normal, and not of classes.
+    pub anomalies: bool,
+    /// What has labels are events.
+    pub events: bool,
+    /// Edges have values.
+    pub values: bool,
+}
+
 impl Suits {
-    /// Whether a candidate is made for labels that are `anomalies`, or of classes, and for nodes that are `events`.
-    pub fn fits(self, anomalies: bool, events: bool) -> bool {
+    /// Whether a candidate is made for such data.
+    pub fn fits(self, data: DataKind) -> bool {
+        let DataKind { anomalies, events, values } = data;
         match self {
             Suits::Anomalies => anomalies,
             Suits::Graphs | Suits::Few | Suits::Asked => anomalies && !events,
+            Suits::Values => anomalies && !events && values,
             Suits::Events => anomalies && events,
             Suits::Nodes => !events,
             Suits::Classes => !anomalies && !events,
@@ -209,11 +226,14 @@ impl Candidate {
         "stage2", "Stage 2 on features, as published", Graphs, STAGE2, [RANKED];
         "stage2-long", "Stage 2 with a high rate that falls, on all edges", Graphs, STAGE2, [RANKED, LONG];
         "stage2-labels", "the same with known labels as input", Graphs, STAGE2, [RANKED, LONG, LABELS];
+        "stage2-values", "stage2-long that reads values of edges", Values, STAGE2, [RANKED, LONG, VALUES];
+        "stage2-values-labels", "the same with known labels, too", Values, STAGE2, [RANKED, LONG, VALUES, LABELS];
         "booster-stage2", "small trees that also read Stage 2 out of fold", Graphs, TREES, [MEANS, SMALL, STACKED];
         "stage2-embeddings", "Stage 2 on embeddings of Stage 1", Graphs, STAGE2, [RANKED, LONG, INPUT, EMBEDDINGS];
         "booster-embeddings", "small trees that also read Stage 1", Graphs, TREES, [MEANS, SMALL, EMBEDDINGS];
         "stage2-events", "Stage 2 on events, in mini-batches", Events, STAGE2_EVENTS, [];
         "stage2-events-labels", "the same with known labels as input", Events, STAGE2_EVENTS, [LABELS];
+        "stage2-events-ages", "stage2-events that reads how old an edge is", Events, STAGE2_EVENTS, [AGES];
         "xgb-graph", "boosted trees as in GADBench on features and their means", Graphs, TREES, [XGB_GRAPH];
         "gcn-anomalies", "graph convolution, both classes count the same", Graphs, GCN, [AUTO, WIDE, RARE];
         "gat-anomalies", "graph attention, both classes count the same", Asked, GAT, [AUTO, RARE];
@@ -324,7 +344,7 @@ mod tests {
             let single = Candidate::named(single).unwrap();
             assert_eq!(restarts, candidate.restarts.to_string());
             for few in [false, true] {
-                let tried = !candidate.suits.fits(true, false);
+                let tried = !candidate.suits.fits(DataKind { anomalies: true, events: false, values: false });
                 assert!(candidate.is_asked(few) != tried && !single.is_asked(few), "{}", candidate.name);
             }
             let alone = single.trainings(&config).unwrap();

@@ -35,7 +35,7 @@ mod synth;
 mod write;
 
 pub use auto::{AutoConfig, AutoSettings, Prefer};
-pub use candidates::{Candidate, Suits, Training};
+pub use candidates::{Candidate, DataKind, Suits, Training};
 pub use classify::{
     Best, ClassifyAttention, ClassifyConfig, ClassifyData, ClassifyLoss, ClassifyModel, ClassifySplit, ClassifyTrain,
     DecayedLayers, LayerKind,

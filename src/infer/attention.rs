@@ -151,7 +151,7 @@ pub fn load_edges(config: &Stage2Config, dataset: &mut Dataset) -> Result<()> {
     }
     if model.edge_values {
         dataset.load_edge_values()?;
-    } else if dataset.edge_values.iter().any(|values| values.columns.is_some()) {
+    } else if dataset.has_edge_values() {
         dataset.notes.push("edges have values, which the model reads with model.edge_values = true alone".into());
     }
     match model.time_encoding {

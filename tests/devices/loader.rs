@@ -7,7 +7,7 @@ use std::sync::Arc;
 use burn::backend::Autodiff;
 use burn::tensor::{DType, Tensor};
 use burn_flex::Flex;
-use graphsieve::config::{Draw, LoaderMode, OwnTransform, Stage2Config};
+use graphsieve::config::{Draw, Jump, LoaderMode, Norm, OwnTransform, Stage2Config, Stage2Model};
 use graphsieve::data::synth::{self, Preset, SynthConfig};
 use graphsieve::graph::{Adjacency, Ages, Dataset, EdgeMatrix, Features, HeteroGraph, Relation, RelationSpec, Rows};
 use graphsieve::infer::{
@@ -15,7 +15,7 @@ use graphsieve::infer::{
     layerwise,
 };
 use graphsieve::loader::{Batch, BatchStats, DropRule, FeatureStore, Hot, Job, Loader, LoaderOptions, Placement};
-use graphsieve::models::attention::AttentionSpec;
+use graphsieve::models::attention::{AttentionSpec, Connections};
 use graphsieve::models::device_graph::upload_features;
 use graphsieve::models::parameters::{Parameters, to_host};
 use graphsieve::models::{DeviceGraph, TripleStreamGat};
@@ -196,9 +196,9 @@ mod bodies {
     ) {
         let data = marketplace(0.2);
         let features = data.features.as_ref().unwrap();
-        for (heads, carried) in [1, 3].into_iter().flat_map(|heads| Carried::ALL.map(|carried| (heads, carried))) {
+        for (heads, carried, connections) in cases(3) {
             let host = &carried.on(&data.graph);
-            let spec = spec(host, features.dim(), heads, carried);
+            let spec = AttentionSpec { connections, ..spec(host, features.dim(), heads, carried) };
             let model = TripleStreamGat::<Autodiff<B>>::new(&spec, &mut Parameters::from_seed(4, device)).unwrap();
             let mut config = Stage2Config::new("unused");
             config.train.epochs = 2;
@@ -206,6 +206,8 @@ mod bodies {
             config.loader.mode = LoaderMode::Sampled;
             config.loader.fanouts = vec![0, 0];
             config.loader.batch_size = 1 << 30;
+            let Connections { residual, gate, norm, jump } = connections;
+            config.model = Stage2Model { residual, gate, norm, jump, ..config.model };
             let labels = &data.labels.as_ref().unwrap().entries;
             let split = split_of(&data, labels, &config.split, config.seed).unwrap();
             let some = &split.train[..30];
@@ -235,7 +237,7 @@ mod bodies {
                     let step = sampled.next(parts, &model, None).unwrap();
                     assert!(step.last && step.share == 1.0);
                     let got = to_host(step.losses.loss.clone())[0];
-                    let name = format!("{heads} heads, {carried:?}, place {at}, epoch {epoch}");
+                    let name = format!("{heads} heads, {carried:?}, {connections:?}, place {at}, epoch {epoch}");
                     assert!((loss - got).abs() <= 4e-6 * loss.abs(), "{name}: {got} for {loss}");
                     assert_same(&name, &gradients::<B>(&model, step.losses.loss), &want, 1e-6);
                 }
@@ -246,9 +248,9 @@ mod bodies {
     pub fn layer_by_layer_inference_is_that_of_the_whole_graph<B: GraphBackend>(device: &B::Device) {
         let data = marketplace(0.3);
         let features = data.features.as_ref().unwrap();
-        for (heads, carried) in [1, 2].into_iter().flat_map(|heads| Carried::ALL.map(|carried| (heads, carried))) {
+        for (heads, carried, connections) in cases(2) {
             let host = carried.on(&data.graph);
-            let spec = spec(&host, features.dim(), heads, carried);
+            let spec = AttentionSpec { connections, ..spec(&host, features.dim(), heads, carried) };
             let model = TripleStreamGat::<B>::new(&spec, &mut Parameters::from_seed(5, device)).unwrap();
             let graph = DeviceGraph::<B>::upload(&host, device).unwrap();
             let f32 = DType::F32;
@@ -256,7 +258,10 @@ mod bodies {
             let want = attention_scores(&model, &graph, &x, None);
             let got =
                 layerwise::scores(&vec![(model.clone(), device.clone()); 2], &Arc::new(host), features, f32).unwrap();
-            assert!(got.scores.iter().zip(&want.scores).all(|(a, b)| (a - b).abs() < 1e-6), "{heads} heads");
+            assert!(
+                got.scores.iter().zip(&want.scores).all(|(a, b)| (a - b).abs() < 1e-6),
+                "{heads} heads, {connections:?}"
+            );
             let embeddings = want.embedding_matrix();
             let close = |(a, b): (&f32, &f32)| (a - b).abs() <= 1e-5 * b.abs().max(1.0);
             assert!(got.embeddings.iter().zip(&embeddings).all(close), "{heads} heads");
@@ -581,6 +586,13 @@ mod bodies {
                 assert_eq!(to_host(buffer.rows(700)), want, "{width} columns in {dtype:?}");
             }
         }
+    }
+
+    /// With one head and with `heads`: whatever edges carry, and all that joins layers.
+    fn cases(heads: usize) -> Vec<(usize, Carried, Connections)> {
+        let all = Connections { residual: true, gate: true, norm: Norm::Layer, jump: Jump::Concat };
+        let plain = [1, heads].into_iter().flat_map(|heads| Carried::ALL.map(|of| (heads, of, Connections::default())));
+        plain.chain([(heads, Carried::Nothing, all), (1, Carried::ValuesAndAges, all)]).collect()
     }
 
     fn spec(graph: &HeteroGraph, input: usize, heads: usize, carried: Carried) -> AttentionSpec {

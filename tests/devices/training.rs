@@ -296,13 +296,17 @@ fn half_precision_follows_the_curve_of_full_precision() {
 
 fn half_precision_follows_where_edges_have_values_and_ages<B: GraphBackend + TreeBackend>(device: &B::Device) {
     let dir = with_values_and_ages();
-    for mode in [LoaderMode::Full, LoaderMode::Sampled] {
-        follows_in_half_precision::<B>(&format!("values and ages, {mode:?}"), device, |precision| {
-            let mut config = stage2(&dir);
-            (config.train.precision, config.loader.mode) = (precision, mode);
-            (config.model.edge_values, config.model.time_encoding) = (true, TimeEncodingKind::Learned);
-            RunConfig::Stage2(config)
-        });
+    for (mode, chunk_size) in [(LoaderMode::Full, None), (LoaderMode::Full, Some(100)), (LoaderMode::Sampled, None)] {
+        follows_in_half_precision::<B>(
+            &format!("values and ages, {mode:?}, chunks {chunk_size:?}"),
+            device,
+            |precision| {
+                let mut config = stage2(&dir);
+                (config.train.precision, config.train.chunk_size, config.loader.mode) = (precision, chunk_size, mode);
+                (config.model.edge_values, config.model.time_encoding) = (true, TimeEncodingKind::Learned);
+                RunConfig::Stage2(config)
+            },
+        );
     }
 }
 

@@ -23,6 +23,7 @@ use graphsieve::score::explain::Explanation;
 use graphsieve_kernels::{Message, Reduce, Strategy, gspmm};
 use tempfile::TempDir;
 
+use crate::auto;
 use crate::support::Sandbox;
 
 const NODES: &str = "[[nodes]]\ntype = \"account\"\nfile = \"accounts.csv\"\nid = \"id\"\nlabel = \"fraud\"\n";
@@ -592,4 +593,23 @@ fn a_training_reads_values_and_its_run_scores_and_explains_with_them() {
     sandbox.succeeds(["import", "tables", "graph.toml", "--out", "plain"]);
     let plain = ["score", &run, "--data", "plain", "--out", "plain.csv", "--device", "cpu"];
     sandbox.refuses(plain, 1, &["values of edges by relation", "found `pays` 2, `pays_T` 2"]);
+}
+
+#[test]
+fn a_tournament_tries_what_reads_values_where_edges_have_them() {
+    let sandbox = Sandbox::new();
+    told_by_amounts(&sandbox);
+    let best = "[\"stage2-long\", \"stage2-values\"]\nprefer = \"best\"";
+    sandbox.write("run.toml", auto::config(best, 0.2));
+    sandbox.succeeds(auto::TRAIN);
+    let found = auto::record(&sandbox, &sandbox.only_run("runs"));
+    let value = |at: usize| {
+        let candidate = &found["candidates"][at];
+        candidate["rounds"].as_array().unwrap().last().unwrap()["value"].as_f64().unwrap()
+    };
+    assert!(value(1) > value(0) + 0.1 && found["model"]["name"] == "stage2-values", "{found}");
+    sandbox.write("graph.toml", format!("{NODES}{EDGES}"));
+    sandbox.succeeds(["--quiet", "import", "tables", "graph.toml", "--out", "plain"]);
+    let refused = ["train", "run.toml", "--device", "cpu", "--set", "data.path=plain"];
+    sandbox.refuses(refused, 2, &["auto.candidates", "stage2-values"]);
 }

@@ -55,7 +55,7 @@ impl Case {
         f: &Fixture,
         [rows, cols]: [usize; 2],
         (heads, channels): (usize, usize),
-        carries: Carries,
+        (carries, dtype): (Carries, Dtype),
         seed: u64,
     ) -> Self {
         let mut rng = Rng::new(40);
@@ -67,11 +67,12 @@ impl Case {
         };
         let width = heads * channels;
         let columns = carries.values + usize::from(carries.log_age) + carries.cosines;
+        let stored = |seed, n, by| scaled(seed, n, by).into_iter().map(|x| dtype.round(x)).collect();
         let inputs = [
-            scaled(seed + 2, cols * width, 0.5),
-            scaled(seed + 3, rows * width, 0.5),
+            stored(seed + 2, cols * width, 0.5),
+            stored(seed + 3, rows * width, 0.5),
             scaled(seed + 4, width, 1.0 / (channels as f64).sqrt()),
-            scaled(seed + 5, f.num_edges() * carries.values, 1.0),
+            stored(seed + 5, f.num_edges() * carries.values, 1.0),
             scaled(seed + 6, columns * width, 0.25),
         ];
         let angles = [scaled(seed + 7, carries.cosines, 0.1), scaled(seed + 8, carries.cosines, 1.0)];
@@ -112,12 +113,14 @@ impl Case {
         PairInput { src, dst, attention, values: carried, weight, heads, channels, slope, factors: Some(factors) }
     }
 
-    fn tensors<B: GraphBackend>(&self, device: &B::Device) -> Leaves<B> {
+    /// On the device: what edges carry and both ends in `dtype`, what is learned, ages and times as they always are.
+    fn tensors<B: GraphBackend>(&self, dtype: Dtype, device: &B::Device) -> Leaves<B> {
         let (heads, channels) = self.shape;
         let width = heads * channels;
         let leaf = |k: usize, width: usize| {
             let rows = self.inputs[k].len() / width;
-            up::<Ad<B>, 2>(&self.inputs[k], [rows, width], Dtype::F32, device).require_grad()
+            let dtype = if matches!(k, 2 | 4) { Dtype::F32 } else { dtype };
+            up::<Ad<B>, 2>(&self.inputs[k], [rows, width], dtype, device).require_grad()
         };
         let vector = |values: &[f64]| up::<Ad<B>, 1>(values, [values.len()], Dtype::F32, device);
         let learned = |values: &[f64]| match values.is_empty() {
@@ -167,11 +170,11 @@ fn check<B: GraphBackend>(
     f: &Fixture,
     lists: Option<[&[u32]; 2]>,
     (heads, channels): (usize, usize),
-    carries: Carries,
+    (carries, dtype): (Carries, Dtype),
     device: &B::Device,
 ) {
     let width = heads * channels;
-    let name = format!("{} {heads}x{channels} {carries:?}", f.name);
+    let name = format!("{} {heads}x{channels} {carries:?} {dtype:?}", f.name);
     let (drop, mask) = half_dropped(f);
     let (dropout, weightless) = half_weightless();
     let whole: [Vec<u32>; 2] = [(0..f.num_rows as u32).collect(), (0..f.num_cols as u32).collect()];
@@ -192,7 +195,8 @@ fn check<B: GraphBackend>(
         let [carried, _] = case.carried(&left, &edges);
         case.input(&carried, &factors).hidden(&left).iter().all(|u| u.abs() > 1e-5)
     };
-    let of = |attempt: u64| Case::new(f, [rows.len(), cols.len()], (heads, channels), carries, 100 + 20 * attempt);
+    let of =
+        |attempt: u64| Case::new(f, [rows.len(), cols.len()], (heads, channels), (carries, dtype), 100 + 20 * attempt);
     let case = (0..1_000).map(of).find(off_the_kink).expect("one of all has its hidden layers away from 0");
     let [carried, ages] = case.carried(&left, &edges);
     let input = case.input(&carried, &factors);
@@ -204,7 +208,7 @@ fn check<B: GraphBackend>(
         }
         None => csr,
     };
-    let leaves = case.tensors::<B>(device);
+    let leaves = case.tensors::<B>(dtype, device);
     let config = GatConfig { drop_edge: Some(drop), attention_dropout: Some(dropout), ..Default::default() };
     let edges_of = Some(leaves.edges.clone());
     let y = gatv2(&csr, leaves.src.clone(), leaves.dst.clone(), leaves.attention.clone(), edges_of, config);
@@ -212,12 +216,12 @@ fn check<B: GraphBackend>(
     let columns = input.columns();
     let (forward_len, reverse_len) = longest(&left);
     let (forward_len, reverse_len) = (forward_len + channels + columns, reverse_len + channels + columns);
-    assert_close(&name, &down(y.clone().inner()), &oracle_of(&left, &input, &kept), Dtype::F32, forward_len);
-    let grads = backward::<B, 2>(y, Dtype::F32);
-    let g = probe(rows.len() * width);
+    assert_close(&name, &down(y.clone().inner()), &oracle_of(&left, &input, &kept), dtype, forward_len);
+    let grads = backward::<B, 2>(y, dtype);
+    let g: Vec<f64> = probe(rows.len() * width).iter().map(|&p| dtype.round(p)).collect();
     let (want, scale) = (gatv2_grad(&left, &input, &kept, &g), gatv2_grad_magnitude(&left, &input, &kept, &g));
     let close = |what: &str, got: &[f32], want: &[f64], scale: &[f64], len: usize| {
-        assert_close_at_scale(&format!("{name}: {what}"), got, want, scale, Dtype::F32, len);
+        assert_close_at_scale(&format!("{name}: {what}"), got, want, scale, dtype, len);
     };
     let all_len = left.num_edges() + channels + columns;
     close("dsrc", &gradient::<B, 2>(&leaves.src, &grads), &want.src, &scale.src, reverse_len);
@@ -250,14 +254,22 @@ fn check<B: GraphBackend>(
 fn ages_match_the_oracle<B: GraphBackend>(device: &B::Device) {
     // Rows of every length that a kernel branches on, of which the long ones have a team of planes.
     for f in fixtures().into_iter().filter(|f| f.num_rows > 0 && (1..4_000).contains(&f.num_edges())) {
-        check::<B>(&f, None, (2, 4), BOTH, device);
-        check::<B>(&f, None, (1, 3), OF_NODES, device);
+        check::<B>(&f, None, (2, 4), (BOTH, Dtype::F32), device);
+        check::<B>(&f, None, (1, 3), (OF_NODES, Dtype::F32), device);
     }
     let f = Fixture::power_law(8, 60);
     for (shape, carries) in
         [((1, 33), COSINES), ((3, 5), LOGARITHM), ((4, 64), BOTH), ((6, 48), OF_NODES), ((40, 1), COSINES)]
     {
-        check::<B>(&f, None, shape, carries, device);
+        check::<B>(&f, None, shape, (carries, Dtype::F32), device);
+    }
+}
+
+/// Both ends and values in a type of two bytes.
+pub fn check_half<B: GraphBackend>(dtype: Dtype, device: &B::Device) {
+    let f = Fixture::power_law(9, 200);
+    for (shape, carries) in [((1, 33), COSINES), ((4, 32), BOTH), ((3, 5), OF_NODES)] {
+        check::<B>(&f, None, shape, (carries, dtype), device);
     }
 }
 
@@ -267,14 +279,14 @@ fn ages_match_the_oracle_between_selected_nodes<B: GraphBackend>(device: &B::Dev
     for (rows, cols, carries) in
         [(&rows[0], &cols[3], BOTH), (&rows[3], &cols[1], OF_NODES), (&rows[1], &cols[0], LOGARITHM)]
     {
-        check::<B>(&f, Some([rows, cols]), (2, 6), carries, device);
+        check::<B>(&f, Some([rows, cols]), (2, 6), (carries, Dtype::F32), device);
     }
 }
 
 fn ages_of_nodes_match_the_oracle_on_spans<B: GraphBackend>(device: &B::Device) {
     let carries = Carries { values: 0, ..OF_NODES };
     for f in span_fixtures().into_iter().filter(|f| f.num_rows > 0 && (1..4_000).contains(&f.num_edges())) {
-        check::<B>(&f, None, (2, 4), carries, device);
+        check::<B>(&f, None, (2, 4), (carries, Dtype::F32), device);
     }
 }
 
@@ -285,11 +297,11 @@ fn ages_in_chunks_are_those_of_the_operator<B: GraphBackend>(device: &B::Device)
     // The last has more heads than the registers hold.
     for (shape, carries) in [((2, 4), BOTH), ((2, 4), OF_NODES), ((6, 48), BOTH)] {
         let width = shape.0 * shape.1;
-        let case = Case::new(&f, [f.num_rows, f.num_cols], shape, carries, 100);
+        let case = Case::new(&f, [f.num_rows, f.num_cols], shape, (carries, Dtype::F32), 100);
         let config = GatConfig { attention_dropout: Some(half_weightless().0), ..Default::default() };
         let identity = || Tensor::<Ad<B>, 2>::eye(width, device);
         let run = |chunk_rows: Option<usize>| {
-            let leaves = case.tensors::<B>(device);
+            let leaves = case.tensors::<B>(Dtype::F32, device);
             let (src, dst, attention) = (leaves.src.clone(), leaves.dst.clone(), leaves.attention.clone());
             let edges = Some(leaves.edges.clone());
             let y = match chunk_rows {

@@ -8,7 +8,8 @@ use graphsieve_kernels::testing::harness::{Requirement, Trial};
 use graphsieve_kernels::{GraphBackend, row_dots};
 
 use crate::{
-    attention, dense, edge_attention, gatv2, messages, passes, selection, self_loops, spans, spmm, sums, support,
+    attention, dense, edge_attention, gatv2, gatv2_ages, messages, passes, selection, self_loops, spans, spmm, sums,
+    support,
 };
 
 /// A module of trials per type.
@@ -59,6 +60,7 @@ in_both_types! {
     attend_inputs: attention::check_half_inputs::<B>;
     attend_edges: edge_attention::check_half::<B>;
     gatv2: gatv2::check_half::<B>;
+    gatv2_ages: gatv2_ages::check_half::<B>;
     dropout: dense::check_dropout::<B>;
     pieces: dense::check_pieces::<B>;
     pair_dot: |dtype, device| dense::check_pair_dot::<B>(&[31, 128], dtype, device);

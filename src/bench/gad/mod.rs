@@ -26,7 +26,7 @@ use graphsieve_kernels::{GraphBackend, TreeBackend};
 
 use self::model::{Common, Fitting};
 use super::{Note, usage};
-use crate::config::AutoConfig;
+use crate::config::{AutoConfig, DataKind};
 use crate::error::{Error, Result};
 use crate::features::FeatureTable;
 use crate::graph::Dataset;
@@ -78,12 +78,16 @@ pub fn run<B: GraphBackend + TreeBackend>(
     let dataset = read(options)?;
     dataset.notes.iter().for_each(|text| note(text));
     let labels = dataset.binary_labels(&options.data)?;
-    let events = dataset.events.is_some();
-    let of_all = Model::all().iter().copied().filter(|model| model.suits(events));
+    let data = DataKind { anomalies: true, events: dataset.events.is_some(), values: dataset.has_edge_values() };
+    let of_all = Model::all().iter().copied().filter(|model| model.suits(data));
     let models = if options.models.is_empty() { of_all.collect() } else { options.models.clone() };
     let options = &GadOptions { models, ..options.clone() };
-    if let Some(model) = options.models.iter().find(|model| !model.suits(events)) {
-        let expected = if events { "a model of events" } else { "a model of nodes that are no events" };
+    if let Some(model) = options.models.iter().find(|model| !model.suits(data)) {
+        let expected = match data {
+            DataKind { events: true, .. } => "a model of events",
+            DataKind { values: true, .. } => "a model of nodes that are no events",
+            DataKind { .. } => "a model of nodes that are no events, and of edges without values",
+        };
         return Err(usage("--models", expected, model.name(), "leave it out"));
     }
     let division = Splits::new(&dataset, &labels.entries, options.protocol, options.shares)?;

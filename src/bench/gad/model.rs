@@ -8,7 +8,7 @@ use graphsieve_kernels::{GraphBackend, TreeBackend};
 
 use super::reference::{Learner, Reference};
 use super::report::{Figures, SplitReport};
-use crate::config::{AutoConfig, Candidate, RunConfig, Stage2Input};
+use crate::config::{AutoConfig, Candidate, DataKind, RunConfig, Stage2Input};
 use crate::data::split::Split;
 use crate::error::Result;
 use crate::features::{Block, FeatureTable, Neighbourhood, NeighbourhoodConfig};
@@ -122,9 +122,9 @@ impl Model {
         }
     }
 
-    /// Whether it is made for data with events, or without.
-    pub fn suits(self, events: bool) -> bool {
-        self.candidates().iter().all(|candidate| candidate.suits.fits(true, events))
+    /// Whether it is made for such data.
+    pub fn suits(self, data: DataKind) -> bool {
+        self.candidates().iter().all(|candidate| candidate.suits.fits(data))
     }
 }
 

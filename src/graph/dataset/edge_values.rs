@@ -41,6 +41,11 @@ impl Dataset {
         self.values_of(relation).and_then(|values| values.columns.as_ref()).map_or(&[], |columns| &columns.names)
     }
 
+    /// Whether any relation has values for models, read or not.
+    pub fn has_edge_values(&self) -> bool {
+        self.graph.has_edge_values() || self.edge_values.iter().any(|values| values.columns.is_some())
+    }
+
     /// The graph with the values of its edges, from where models take them; a generated reverse has the same values in
     /// its own order.
     ///

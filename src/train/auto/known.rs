@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::config::{AutoConfig, Candidate, ClassifySplit, LabelSplit, RunConfig, SplitSource, Training};
+use crate::config::{AutoConfig, Candidate, ClassifySplit, DataKind, LabelSplit, RunConfig, SplitSource, Training};
 use crate::data::class_split::ClassSplit;
 use crate::data::groups::Groups;
 use crate::data::split::Split;
@@ -118,9 +118,12 @@ impl Known {
     /// # Errors
     /// [`Error::Config`] for one that does not suit the data.
     pub fn candidates(&self, config: &AutoConfig) -> Result<Vec<&'static Candidate>> {
-        let events = self.dataset.events.is_some();
-        let anomalies = self.figure() == Figure::AveragePrecision;
-        let suits = |candidate: &&Candidate| candidate.suits.fits(anomalies, events);
+        let kind = DataKind {
+            anomalies: self.figure() == Figure::AveragePrecision,
+            events: self.dataset.events.is_some(),
+            values: self.dataset.has_edge_values(),
+        };
+        let suits = |candidate: &&Candidate| candidate.suits.fits(kind);
         let suitable: Vec<&'static Candidate> = Candidate::ALL.iter().filter(suits).collect();
         let named = |name: &str| config.auto.candidates.iter().any(|wanted| wanted == name);
         if let Some(other) = config.auto.candidates.iter().find(|name| suitable.iter().all(|of| of.name != **name)) {
@@ -176,7 +179,10 @@ impl Known {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::graph::{Classes, Features, HeteroGraph, Labels as BinaryLabels, Masks, SplitRule, StoredSplit};
+    use crate::graph::{
+        Adjacency, Classes, EdgeMatrix, Features, HeteroGraph, Labels as BinaryLabels, Masks, RelationSpec, SplitRule,
+        StoredSplit,
+    };
 
     fn dataset(labels: Option<BinaryLabels>, classes: Option<Classes>) -> Dataset {
         let graph = HeteroGraph::new(vec![("node".into(), 100)], Vec::new()).unwrap();
@@ -298,7 +304,7 @@ mod tests {
             known.candidates(config).map(|of| of.iter().map(|of| of.name).collect::<Vec<_>>())
         };
         let entries: Vec<(u32, u8)> = (0..100).map(|node| (node, u8::from(node % 4 == 0))).collect();
-        let anomalies = Known::of(&config, dataset(Some(BinaryLabels { entries }), None)).unwrap();
+        let anomalies = Known::of(&config, dataset(Some(BinaryLabels { entries: entries.clone() }), None)).unwrap();
         let of_node: Vec<Option<u32>> = (0..100).map(|node| Some(node % 5)).collect();
         let classes = Known::of(&config, dataset(None, Some(Classes::new(of_node)))).unwrap();
         let all = names(&anomalies, &config).unwrap();
@@ -325,5 +331,23 @@ mod tests {
         assert_eq!(names(&anomalies, &some).unwrap(), ["forest-raw", "gat"], "the simplest first");
         let error = names(&classes, &some).unwrap_err();
         assert!(error.exit_code() == 2 && error.to_string().contains("forest-raw"), "{error}");
+
+        let mut data = dataset(Some(BinaryLabels { entries: entries.clone() }), None);
+        let loops = Adjacency::from_edges(100, 100, &(0..100).map(|node| (node, node)).collect::<Vec<_>>());
+        let relation = RelationSpec {
+            name: "pays".into(),
+            src: 0,
+            dst: 0,
+            stream: "pays".into(),
+            primary: true,
+            adjacency: loops,
+        };
+        data.graph = HeteroGraph::new(vec![("node".into(), 100)], vec![relation]).unwrap();
+        data.graph.set_edge_values("pays", Arc::new(EdgeMatrix::new(vec![1.0; 100], 1)));
+        let mut with_values = names(&Known::of(&config, data).unwrap(), &config).unwrap();
+        let reads_values = |name: &&str| name.starts_with("stage2-values");
+        assert_eq!(with_values.iter().filter(|name| reads_values(name)).count(), 2);
+        with_values.retain(|name| !reads_values(name));
+        assert_eq!(with_values, all, "without values none reads them");
     }
 }
