@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use burn_flex::Flex;
 use graphsieve::config::{LoaderMode, RunConfig, Stage2Config, Stage2Input, TimeEncodingKind};
-use graphsieve::graph::{Ages, Dataset, Events, Relation};
+use graphsieve::graph::{Ages, Dataset, EdgeColumns, EdgeValues, Events, Relation, Values};
 use graphsieve::models::weights::{ModelSpec, Weights};
 use graphsieve::run::evaluation::read_scores;
 use graphsieve::run::progress::Mode;
@@ -34,6 +34,25 @@ fn in_batches(config: Stage2Config) -> Stage2Config {
     config
 }
 
+/// Edges that tell the amount of the payment at their source, or of that at their destination, at both where both are.
+fn with_amounts(mut data: Dataset) -> Dataset {
+    let features = data.features.clone().unwrap();
+    let offsets: Vec<usize> = data.graph.node_types().iter().map(|t| t.offset).collect();
+    let of_relation = |relation: &Relation| {
+        let amount = |node: usize| features.row(node).next().unwrap();
+        let edges = (0..relation.forward.num_rows()).flat_map(|row| {
+            let sources = relation.forward.row(row).iter();
+            sources.flat_map(move |&col| [(relation.src, col as usize), (relation.dst, row)])
+        });
+        let values = edges.map(|(t, node)| amount(offsets[t] + node)).collect();
+        let columns = EdgeColumns { names: vec!["of".into(), "to".into()], values: Values::Made(values) };
+        EdgeValues { relation: relation.name.clone(), weight: None, time: None, columns: Some(columns) }
+    };
+    data.edge_values =
+        data.graph.relations().iter().filter(|of| of.name.starts_with("earlier")).map(of_relation).collect();
+    data
+}
+
 fn written(data: &Dataset) -> TempDir {
     let dir = tempfile::tempdir().unwrap();
     data.write(&dir.path().join("data")).unwrap();
@@ -57,8 +76,18 @@ const KINDS: [TimeEncodingKind; 2] = [TimeEncodingKind::Fixed, TimeEncodingKind:
 #[test]
 fn what_comes_later_changes_no_earlier_score_and_no_training_that_ended_by_then() {
     let now = payments();
-    for (past, kind) in [(Past::Copies, KINDS[0]), (ALL, KINDS[1])] {
-        let dataset = |payments: &[Payment]| dataset_with(payments, Leak::Nothing, past);
+    for (past, kind, values) in
+        [(Past::Copies, KINDS[0], false), (ALL, KINDS[1], false), (Past::Copies, KINDS[1], true)]
+    {
+        let dataset = |payments: &[Payment]| {
+            let data = dataset_with(payments, Leak::Nothing, past);
+            if values { with_amounts(data) } else { data }
+        };
+        let config = |dir: &Path, kind: TimeEncodingKind| {
+            let mut config = config(dir, kind);
+            config.model.edge_values = values;
+            config
+        };
         let dir = written(&dataset(&now));
         let data = dir.path().join("data");
         let model = run(RunConfig::Stage2(config(dir.path(), kind)));
@@ -85,6 +114,17 @@ fn what_comes_later_changes_no_earlier_score_and_no_training_that_ended_by_then(
         let mut alike = dataset(&now);
         alike.events.as_mut().unwrap().time.iter_mut().filter(|time| **time != Events::NO_TIME).for_each(|t| *t *= 7);
         assert!(computed(&model, &written(&alike).path().join("data")) != own, "{kind:?}: slower data");
+        if values {
+            // So are the values.
+            let mut alike = dataset(&now);
+            for of in &mut alike.edge_values {
+                let Some(EdgeColumns { values: Values::Made(values), .. }) = &mut of.columns else {
+                    panic!("made above")
+                };
+                values.iter_mut().for_each(|value| *value *= 0.5);
+            }
+            assert!(computed(&model, &written(&alike).path().join("data")) != own, "smaller amounts");
+        }
     }
 }
 
