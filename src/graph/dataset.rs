@@ -36,7 +36,7 @@ const MASKS_FILE: &str = "masks.npy";
 const FEATURE_NAMES_FILE: &str = "feature_names.json";
 
 /// What a data directory, or an `.npz` file, holds.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Dataset {
     /// Node types and relations.
     pub graph: HeteroGraph,

@@ -1,5 +1,6 @@
 //! A Stage-2 model over a whole graph, and what it starts from.
 
+use std::borrow::Cow;
 use std::path::Path;
 
 use burn::tensor::Tensor;
@@ -158,6 +159,21 @@ pub fn load_edges(config: &Stage2Config, dataset: &mut Dataset) -> Result<()> {
         TimeEncodingKind::None => Ok(()),
         TimeEncodingKind::Fixed | TimeEncodingKind::Learned => dataset.load_ages("model.time_encoding"),
     }
+}
+
+/// The same data with what a training of these settings reads of edges, where it reads anything.
+///
+/// # Errors
+/// As for [`load_edges`].
+pub fn with_edges<'a>(config: &Stage2Config, dataset: &'a Dataset) -> Result<Cow<'a, Dataset>> {
+    let model = &config.model;
+    let reads_ages = model.time_encoding != TimeEncodingKind::None;
+    if !(model.edge_values || reads_ages || config.loader.draws_by_weight()) {
+        return Ok(Cow::Borrowed(dataset));
+    }
+    let mut own = dataset.clone();
+    load_edges(config, &mut own)?;
+    Ok(Cow::Owned(own))
 }
 
 /// The graph of some data as a model reads it: with values and ages of its edges where the model takes any.

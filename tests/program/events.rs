@@ -325,27 +325,31 @@ fn bad_times_and_keys_are_named_and_nothing_is_written() {
     }
 }
 
-/// What a run said of the events that it held out, it says of them in another import, too: trees, and attention that is
-/// trained on mini-batches.
+/// What a run said of the events that it held out, it says of them in another import, too: trees, attention that is
+/// trained on mini-batches and on the whole graph, and all three stages.
 #[test]
 fn later_events_of_another_import_get_the_scores_that_the_run_gave_them() {
-    for (config, settings) in [
-        ("configs/payments.toml", ["model.trees=20", "model.min_data_in_leaf=2"]),
-        ("configs/payments-stage2.toml", ["train.epochs=2", "loader.batch_size=64"]),
-    ] {
-        scores_later_events_alike(config, &settings);
-    }
+    let trees = ["model.trees=20", "model.min_data_in_leaf=2"];
+    let batches = ["train.epochs=2", "loader.batch_size=64"];
+    scores_later_events_alike("payments", &trees);
+    scores_later_events_alike("payments-stage2", &batches);
+    scores_later_events_alike("stage2", &["train.epochs=3", "data.input=features"]);
+    let of = |stage: &str, settings: &[&str]| settings.iter().map(|set| format!("{stage}.{set}")).collect::<Vec<_>>();
+    let stages = [of("stage1", &["train.epochs=3"]), of("stage2", &batches), of("stage3", &trees)].concat();
+    scores_later_events_alike("payments-stages", &stages.iter().map(String::as_str).collect::<Vec<_>>());
 }
 
 fn scores_later_events_alike(config: &str, settings: &[&str]) {
     let rows = payments(150);
     let (data, sandbox) = imported(&rows, &format!("{BY_TIME}{EVENTS}"));
-    let config = repository(config).display().to_string();
-    let mut train: Vec<&str> = vec!["--quiet", "train", &config, "--device", "cpu"];
+    let file = repository(&format!("configs/{config}.toml")).display().to_string();
+    let mut train: Vec<&str> = vec!["--quiet", "train", &file, "--device", "cpu", "--name", "model"];
     let settings = ["data.path=data", "output.dir=runs", "output.plots=false"].iter().chain(settings);
     settings.for_each(|set| train.extend(["--set", set]));
     sandbox.succeeds(&train);
-    let run = sandbox.only_run("runs");
+    // Of all stages as one model the directory that is the whole.
+    let whole = |run: &String| run.ends_with("-model");
+    let run = sandbox.runs("runs").into_iter().find(whole).unwrap();
     let from = data.split.as_ref().unwrap().times().unwrap().test[0];
     // Without the labels that nobody knows yet: they come two days after a payment.
     let time = |row: &[String; 6]| row[1].parse::<i64>().unwrap();
@@ -386,7 +390,7 @@ fn scores_later_events_alike(config: &str, settings: &[&str]) {
     let (own, other) = (listed(&["--since", &since]), listed(&["--data", "later", "--since", &since]));
     assert!(own.len() > 15 && own.len() == other.len(), "{} and {}", own.len(), other.len());
     for ((id, score), (same, again)) in own.iter().zip(&other) {
-        assert!(id == same && (score - again).abs() <= 1e-6, "{id}: {score}, {same}: {again}");
+        assert!(id == same && (score - again).abs() <= 1e-6, "{config}, {id}: {score}, {same}: {again}");
     }
 }
 

@@ -49,9 +49,15 @@ impl Sandbox {
 
     /// The only run under `runs`, as the program is told it.
     pub fn only_run(&self, runs: &str) -> String {
-        let names: Vec<_> = fs::read_dir(self.path(runs)).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        let names = self.runs(runs);
         assert_eq!(names.len(), 1, "{names:?}");
-        format!("{runs}/{}", names[0].to_str().unwrap())
+        names[0].clone()
+    }
+
+    /// All of them, in any order.
+    pub fn runs(&self, runs: &str) -> Vec<String> {
+        let names = fs::read_dir(self.path(runs)).unwrap().map(|entry| entry.unwrap().file_name());
+        names.map(|name| format!("{runs}/{}", name.to_str().unwrap())).collect()
     }
 
     /// Replaces a file by `change` of its bytes.

@@ -5,6 +5,7 @@ mod folds;
 mod growing;
 mod importance;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -29,7 +30,7 @@ use crate::error::{Error, Result};
 use crate::features::FeatureTable;
 use crate::graph::formats::atomic_write;
 use crate::graph::{Dataset, Subset, read_embeddings, write_npy_f32};
-use crate::infer::attention::load_edges;
+use crate::infer::attention::{load_edges, with_edges};
 use crate::infer::tree_table::{Stage2Output, Tables, append_labels, append_stage1, append_stage2, labels_in_time};
 use crate::models::tree_ensemble::{EXTENSION, TreeCheckpoint, TreeInputs, matrix};
 use crate::run::baseline::{Baseline, BaselineOnValidation, OnValidation};
@@ -183,6 +184,10 @@ pub fn validated<B: GraphBackend + TreeBackend>(
     options: &RunOptions,
     device: &B::Device,
 ) -> Result<Validated> {
+    let dataset = &*match &config.stage2 {
+        Some(stage2) => with_edges(stage2, dataset)?,
+        None => Cow::Borrowed(dataset),
+    };
     let begun = Begun { resumed: resumed(options, config)?, origin: None, tables };
     let Fitted { run, checkpoint, late, table, of_training, progress, .. } =
         fitted::<B>(config, dataset, split, begun, options, device)?;

@@ -22,7 +22,9 @@ use crate::data::split::Split;
 use crate::error::Result;
 use crate::graph::formats::atomic_write;
 use crate::graph::{Dataset, Features, HeteroGraph, NodeType, Subset, write_npy_f32};
-use crate::infer::attention::{check_own, edge_inputs, host_scores, input_features, load_edges, own_types, time_input};
+use crate::infer::attention::{
+    check_own, edge_inputs, host_scores, input_features, load_edges, own_types, time_input, with_edges,
+};
 use crate::infer::label_input::beside;
 use crate::infer::layerwise::{self, HostScored};
 use crate::infer::plan;
@@ -265,7 +267,8 @@ pub fn validated<B: GraphBackend>(
     options: &RunOptions,
     device: &B::Device,
 ) -> Result<Validated> {
-    let fitted = fitted::<B>(config, dataset, split, None, options, None, device)?;
+    let dataset = with_edges(config, dataset)?;
+    let fitted = fitted::<B>(config, &dataset, split, None, options, None, device)?;
     let Fitted { trained, task, known, .. } = alone(fitted);
     assert!(known.is_none() || also.is_empty(), "the nodes of a part of the data have other numbers");
     let wanted: Vec<u32> = task.validation.iter().map(|(node, _)| *node).chain(also.iter().copied()).collect();
