@@ -512,6 +512,9 @@ fn a_days_alerts_choose_the_epoch_and_the_number_of_trees_and_are_compared_with_
     sandbox.succeeds(["--quiet", "report", &right.0, "--device", "cpu", "--no-explanations"]);
     let page = String::from_utf8(sandbox.read(&format!("{}/report.html", right.0))).unwrap();
     assert!(page.contains("Alerts about validation labels by epoch") && page.contains("amount that is stopped"));
+    assert!(page.contains("No better than the baseline on the validation labels"));
+    let said = sandbox.succeeds(["score", &right.0, "--top", "1"]).stderr;
+    assert!(said.contains("warning: This model is no better than a logistic regression"), "{said}");
 
     let settings = ["model.trees=40", "model.patience=20", "model.min_data_in_leaf=2"];
     for metric in ["alerts", "stopped"] {
