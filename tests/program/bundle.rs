@@ -150,11 +150,12 @@ fn columns_types_and_relations_are_those_of_the_training_wherever_data_meet_a_mo
     fs::remove_file(sandbox.path("nameless/feature_names.json")).unwrap();
     copy(&sandbox, "monday", "typed");
     replace_text(&sandbox, "typed/graph.toml", "\"place\"", "\"site\"");
+    let swapped =
+        ["swapped: feature columns, number 2: expected `tx.Amount`, as", "found `tx.Fee`: they are in another"];
     for (task, settings) in [("stage2", STAGE2), ("stage3", STAGE3), ("classify", CLASSIFY)] {
         let run = train(&sandbox, task, settings);
-        let swapped =
-            ["swapped: feature columns, number 2: expected `tx.Amount`, as", "found `tx.Fee`: they are in another"];
         sandbox.refuses(scores(&run, "swapped"), 1, &swapped);
+        sandbox.refuses(["eval", &run, "--data", "swapped", "--device", "cpu"], 1, &swapped);
         let explain = ["explain", &run, "--data", "swapped", "--node", "tx:1", "--device", "cpu"];
         sandbox.refuses(explain, 1, &swapped);
         let renamed = ["feature columns: expected the ", "without `tx.Amount` and with `tx.Sum`"];
@@ -164,6 +165,8 @@ fn columns_types_and_relations_are_those_of_the_training_wherever_data_meet_a_mo
         let said = sandbox.run(scores(&run, "typed"));
         said.is_refused(1, &["typed", "expected"]);
     }
+    let run = train(&sandbox, "stage1", STAGE1);
+    sandbox.refuses(["embed", &run, "--data", "swapped", "--out", "z.npy", "--device", "cpu"], 1, &swapped);
 }
 
 #[test]
