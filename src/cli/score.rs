@@ -58,7 +58,7 @@ pub(super) struct Arguments {
     since: Option<i64>,
 
     /// Share of anomalies that is expected among these nodes, e.g. 0.002: probabilities are those of labels that were
-    /// drawn so (their odds are corrected); the order stays
+    /// drawn so (their odds are corrected); the order stays. Of a node classifier the share of class --class
     #[arg(long, value_name = "SHARE", value_parser = share)]
     base_rate: Option<f64>,
 
@@ -197,7 +197,7 @@ pub(super) fn run(mut arguments: Arguments, console: Console) -> Result<()> {
     arguments.checkpoint = model_of(&arguments.checkpoint)?;
     let mut scored = scored(&arguments, console)?;
     if let Some(rate) = arguments.base_rate {
-        scored.calibration = Some(scored.at_base_rate(rate)?);
+        scored.correct(rate)?;
     }
     let nodes = scored.dataset.graph.num_nodes();
     if let (Some(path), Some(matrix)) = (&arguments.embeddings, &scored.embeddings) {
@@ -270,25 +270,30 @@ impl ScoredData {
         ListColumns { ends: !self.dataset.ends.is_empty(), classes: self.classes.is_some() }
     }
 
-    /// The calibration for another share of anomalies.
-    fn at_base_rate(&self, rate: f64) -> Result<Calibration> {
+    /// Makes the probabilities those for another share of anomalies, or of the class that is looked at.
+    fn correct(&mut self, rate: f64) -> Result<()> {
         let refuse = |expected: &str, found: &str, help: &str| Error::Usage {
             argument: format!("--base-rate {rate}"),
             expected: expected.into(),
             found: found.into(),
             help: help.into(),
         };
-        match (&self.classes, &self.calibration) {
-            (None, Some(calibration)) => Ok(calibration.at_base_rate(rate)),
-            (None, None) => Err(refuse(
+        if self.classes.as_ref().is_some_and(|view| view.class().is_none()) {
+            let help = "give --class C: a base rate is that of one class";
+            return Err(refuse("scores of one class", "those of the predicted class of each node", help));
+        }
+        let Some(calibration) = &mut self.calibration else {
+            return Err(refuse(
                 "probabilities to correct",
                 "scores without a calibration",
                 "give the directory of a run whose labels have a validation part",
-            )),
-            (Some(_), _) => {
-                Err(refuse("scores of Stage 1, 2 or 3", "class probabilities", "a base rate is that of anomalies"))
-            }
+            ));
+        };
+        *calibration = calibration.at_base_rate(rate);
+        if let Some(view) = &mut self.classes {
+            view.correct(rate);
         }
+        Ok(())
     }
 
     /// Where the probabilities beside the scores come from.

@@ -1,5 +1,7 @@
 //! What a logistic regression on the raw features reaches, for comparison.
 
+use std::fmt;
+
 use ndarray::Array2;
 use serde::{Deserialize, Serialize};
 
@@ -61,25 +63,52 @@ impl Baseline {
         let test_auc = roc_auc(&test_scores, &labels(&split.test))?;
         Ok(Some(Self { validation, test_auc, test_scores }))
     }
+}
 
-    /// What it has on the validation part; `None` for a metric that these labels do not have.
-    pub fn on_validation(&self, metric: RankingMetric) -> Option<BaselineOnValidation> {
-        Some(BaselineOnValidation { metric, value: self.validation.by(metric)? })
+/// What the outcome of a training says of the regression.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct BesideBaseline {
+    /// Its ROC-AUC on the test part.
+    pub baseline_auc: Option<f64>,
+    pub baseline_validation: Option<OnValidation>,
+}
+
+impl BesideBaseline {
+    /// Of a model with these `scores`, by global id, which `metric` chose on the validation part of `split`.
+    ///
+    /// # Errors
+    /// As for [`Baseline::of`].
+    pub fn of(dataset: &Dataset, split: &Split, metric: RankingMetric, scores: &[f32]) -> Result<Self> {
+        let Some(baseline) = Baseline::of(dataset, split)? else { return Ok(Self::default()) };
+        let (scores, labels): (Vec<f32>, Vec<u8>) =
+            split.validation.iter().map(|&(node, label)| (scores[node as usize], label)).unzip();
+        let model = Ranked::of(&scores, &labels, &LabelledEvents::of(dataset, &split.validation))?;
+        Ok(Self {
+            baseline_auc: Some(baseline.test_auc),
+            baseline_validation: OnValidation::of(metric, &model, &baseline.validation),
+        })
     }
 }
 
-/// What the regression has on the validation part of the metric that chose a model, in the outcome of its training.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct BaselineOnValidation {
-    pub metric: RankingMetric,
-    pub value: f64,
+/// Lines at the end of a training.
+impl fmt::Display for BesideBaseline {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(auc) = self.baseline_auc {
+            writeln!(f, "logistic regression on raw features: test ROC-AUC {auc:.4}")?;
+        }
+        match self.baseline_validation.and_then(|compared| compared.warning()) {
+            Some(warning) => writeln!(f, "warning: {warning}"),
+            None => Ok(()),
+        }
+    }
 }
 
 /// On the validation labels, of the metric that chose a model on them: of the model and of the logistic regression.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct OnValidation {
     pub metric: RankingMetric,
     pub model: f64,
+    #[serde(rename = "value")]
     pub baseline: f64,
 }
 
@@ -87,9 +116,17 @@ pub struct OnValidation {
 #[derive(Deserialize)]
 struct Stored {
     evaluation: Option<Parts>,
-    baseline_validation: Option<BaselineOnValidation>,
+    baseline_validation: Option<StoredOnValidation>,
     /// Of an earlier version, which compared no other metric.
     baseline_validation_auc: Option<f64>,
+}
+
+#[derive(Deserialize)]
+struct StoredOnValidation {
+    metric: RankingMetric,
+    /// An earlier version left it to the evaluation.
+    model: Option<f64>,
+    value: f64,
 }
 
 #[derive(Deserialize)]
@@ -98,13 +135,13 @@ struct Parts {
 }
 
 impl OnValidation {
-    /// The two, where both are known.
-    pub fn of(validation: &Report, baseline: Option<BaselineOnValidation>) -> Option<Self> {
-        let BaselineOnValidation { metric, value } = baseline?;
-        Some(Self { metric, model: Ranked::from(validation).by(metric)?, baseline: value })
+    /// `None` for a metric that the labels do not have.
+    fn of(metric: RankingMetric, model: &Ranked, baseline: &Ranked) -> Option<Self> {
+        Some(Self { metric, model: model.by(metric)?, baseline: baseline.by(metric)? })
     }
 
-    /// What a finished run of Stage 2 or 3 left; `None` for other tasks, and for a run of an earlier version.
+    /// What a finished run left; `None` for Stage 1, for a classification of several classes, and for a run of an
+    /// earlier version.
     ///
     /// # Errors
     /// A file that cannot be read.
@@ -113,12 +150,14 @@ impl OnValidation {
         if !file.is_file() {
             return Ok(None);
         }
-        // The validation part of a classification has other figures.
         let value: serde_json::Value = read_json(&file, "the outcome of a training", "train again")?;
         let Ok(stored) = serde_json::from_value::<Stored>(value) else { return Ok(None) };
-        let of_earlier = |value: f64| BaselineOnValidation { metric: RankingMetric::Auroc, value };
-        let baseline = stored.baseline_validation.or(stored.baseline_validation_auc.map(of_earlier));
-        Ok(stored.evaluation.and_then(|parts| Self::of(&parts.validation, baseline)))
+        let of_earlier = |value: f64| StoredOnValidation { metric: RankingMetric::Auroc, model: None, value };
+        let compared = stored.baseline_validation.or(stored.baseline_validation_auc.map(of_earlier));
+        let evaluated = stored.evaluation.map(|parts| Ranked::from(&parts.validation));
+        Ok(compared.and_then(|StoredOnValidation { metric, model, value }| {
+            Some(Self { metric, model: model.or_else(|| evaluated?.by(metric))?, baseline: value })
+        }))
     }
 
     /// In plain words, where the model does not beat the regression.
@@ -152,12 +191,19 @@ mod tests {
         let split = Split { train: part(0..20), validation: part(20..30), test: part(30..40) };
         let found = Baseline::of(&dataset, &split).unwrap().unwrap();
         assert_eq!((found.test_auc, found.test_scores.len()), (1.0, 10));
+        let scores: Vec<f32> = (0..40).map(|node| if node < 26 { 0.0 } else { node as f32 }).collect();
+        let beside = |dataset: &Dataset, metric| BesideBaseline::of(dataset, &split, metric, &scores).unwrap();
         for metric in [RankingMetric::Auroc, RankingMetric::AveragePrecision] {
-            assert_eq!(found.on_validation(metric), Some(BaselineOnValidation { metric, value: 1.0 }));
+            let BesideBaseline { baseline_auc, baseline_validation } = beside(&dataset, metric);
+            let compared = baseline_validation.unwrap();
+            assert_eq!((baseline_auc, compared.metric, compared.baseline), (Some(1.0), metric, 1.0));
+            assert!(compared.model < 1.0 && compared.warning().is_some(), "{compared:?}");
         }
-        assert_eq!(found.on_validation(RankingMetric::Alerts), None, "no events");
+        let alerts = beside(&dataset, RankingMetric::Alerts);
+        assert_eq!((alerts.baseline_auc, alerts.baseline_validation), (Some(1.0), None), "no events");
         let bare = Dataset { features: None, ..dataset };
         assert_eq!(Baseline::of(&bare, &split).unwrap(), None);
+        assert_eq!(beside(&bare, RankingMetric::Auroc), BesideBaseline::default());
     }
 
     #[test]
@@ -202,7 +248,14 @@ mod tests {
         let said = by("average_precision", 0.85).unwrap();
         assert!(said.contains("average precision 0.8333 on the validation labels, the regression 0.8500"), "{said}");
         assert_eq!(by("auroc", 0.7), None);
-        fs::write(run.output("evaluation.json"), "{\"validation\": {\"accuracy\": 1.0}}").unwrap();
-        assert_eq!(OnValidation::read(&run).unwrap(), None, "a classification");
+        // A classification has other figures of its parts.
+        let classified = |compared: Option<OnValidation>| {
+            let outcome = serde_json::json!({ "validation": { "accuracy": 1.0 }, "baseline_validation": compared });
+            fs::write(run.output("evaluation.json"), outcome.to_string()).unwrap();
+            OnValidation::read(&run).unwrap()
+        };
+        for compared in [None, Some(found)] {
+            assert_eq!(classified(compared), compared);
+        }
     }
 }

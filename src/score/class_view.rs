@@ -94,6 +94,15 @@ impl ClassView {
         self.calibrations.get(self.class? as usize)?.as_ref()
     }
 
+    /// Makes the probabilities of the class that is looked at those of nodes of which a share of `rate` is of it, see
+    /// [`Calibration::at_base_rate`].
+    pub fn correct(&mut self, rate: f64) {
+        let calibration = self.class.and_then(|class| self.calibrations.get_mut(class as usize)?.as_mut());
+        if let Some(calibration) = calibration {
+            *calibration = calibration.at_base_rate(rate);
+        }
+    }
+
     /// The split of the run for the class that is looked at, against the rest.
     pub fn binary_split(&self) -> Option<Split> {
         Some(self.split.as_ref()?.against_rest(self.class?))

@@ -150,11 +150,12 @@ fn columns_types_and_relations_are_those_of_the_training_wherever_data_meet_a_mo
     fs::remove_file(sandbox.path("nameless/feature_names.json")).unwrap();
     copy(&sandbox, "monday", "typed");
     replace_text(&sandbox, "typed/graph.toml", "\"place\"", "\"site\"");
+    let swapped =
+        ["swapped: feature columns, number 2: expected `tx.Amount`, as", "found `tx.Fee`: they are in another"];
     for (task, settings) in [("stage2", STAGE2), ("stage3", STAGE3), ("classify", CLASSIFY)] {
         let run = train(&sandbox, task, settings);
-        let swapped =
-            ["swapped: feature columns, number 2: expected `tx.Amount`, as", "found `tx.Fee`: they are in another"];
         sandbox.refuses(scores(&run, "swapped"), 1, &swapped);
+        sandbox.refuses(["eval", &run, "--data", "swapped", "--device", "cpu"], 1, &swapped);
         let explain = ["explain", &run, "--data", "swapped", "--node", "tx:1", "--device", "cpu"];
         sandbox.refuses(explain, 1, &swapped);
         let renamed = ["feature columns: expected the ", "without `tx.Amount` and with `tx.Sum`"];
@@ -164,6 +165,8 @@ fn columns_types_and_relations_are_those_of_the_training_wherever_data_meet_a_mo
         let said = sandbox.run(scores(&run, "typed"));
         said.is_refused(1, &["typed", "expected"]);
     }
+    let run = train(&sandbox, "stage1", STAGE1);
+    sandbox.refuses(["embed", &run, "--data", "swapped", "--out", "z.npy", "--device", "cpu"], 1, &swapped);
 }
 
 #[test]
@@ -302,22 +305,26 @@ fn scores_of_stage_1_and_of_classes_that_have_moved_are_named() {
 
 #[test]
 fn probabilities_follow_the_base_rate_and_the_order_stays() {
-    let (sandbox, run) = trained("stage3", STAGE3);
-    let list = |more: &[&str]| -> Vec<Value> {
-        let said = sandbox.succeeds([&["--quiet", "score", &run, "--format", "json"], more].concat());
-        serde_json::from_str(&said.stdout).unwrap()
-    };
-    let (plain, rare) = (list(&[]), list(&["--base-rate", "0.002"]));
-    let calibration: Value = serde_json::from_slice(&sandbox.read(&format!("{run}/calibration.json"))).unwrap();
-    let share = calibration["anomalous"].as_f64().unwrap() / calibration["labels"].as_f64().unwrap();
-    let odds = |p: f64| p / (1.0 - p);
-    for (a, b) in plain.iter().zip(&rare) {
-        assert_eq!((&a["id"], &a["score"]), (&b["id"], &b["score"]));
-        let [p, q] = [a, b].map(|node| odds(node["probability"].as_f64().unwrap()));
-        assert!((q / p / (odds(0.002) / odds(share)) - 1.0).abs() < 1e-9);
+    for (task, settings) in [("stage3", STAGE3), ("classify", CLASSIFY)] {
+        let (sandbox, run) = trained(task, settings);
+        let list = |more: &[&str]| -> Vec<Value> {
+            let said = sandbox.succeeds([&["--quiet", "score", &run, "--format", "json"], more].concat());
+            serde_json::from_str(&said.stdout).unwrap()
+        };
+        let (plain, rare) = (list(&[]), list(&["--base-rate", "0.002"]));
+        let calibration: Value = serde_json::from_slice(&sandbox.read(&format!("{run}/calibration.json"))).unwrap();
+        // Of two classes the second is looked at.
+        let calibration = calibration.get(1).unwrap_or(&calibration);
+        let share = calibration["anomalous"].as_f64().unwrap() / calibration["labels"].as_f64().unwrap();
+        let odds = |p: f64| p / (1.0 - p);
+        for (a, b) in plain.iter().zip(&rare) {
+            assert_eq!((&a["id"], &a["score"]), (&b["id"], &b["score"]), "{task}");
+            let [p, q] = [a, b].map(|node| odds(node["probability"].as_f64().unwrap()));
+            assert!((q / p / (odds(0.002) / odds(share)) - 1.0).abs() < 1e-9, "{task}");
+        }
+        sandbox.refuses(["score", &run, "--base-rate", "1.5"], 2, &["--base-rate", "between 0 and 1"]);
+        sandbox.refuses(["score", &run, "--since", "2026-11-17"], 2, &["--since", "data whose nodes have times"]);
+        sandbox.refuses(["score", &run, "--since", "soon"], 2, &["--since", "2026-11-17T09:30:00"]);
+        assert!(Path::new(&run).starts_with(format!("runs-{task}")));
     }
-    sandbox.refuses(["score", &run, "--base-rate", "1.5"], 2, &["--base-rate", "between 0 and 1"]);
-    sandbox.refuses(["score", &run, "--since", "2026-11-17"], 2, &["--since", "data whose nodes have times"]);
-    sandbox.refuses(["score", &run, "--since", "soon"], 2, &["--since", "2026-11-17T09:30:00"]);
-    assert!(Path::new(&run).starts_with("runs-stage3"));
 }

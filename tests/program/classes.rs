@@ -143,6 +143,9 @@ fn lists_of_classes_are_written_in_every_format_and_other_data_are_scored() {
         "{}",
         said.stderr
     );
+    let said = sandbox.succeeds(["score", &run, "--top", "2", "--class", "0", "--base-rate", "0.01"]);
+    assert!(said.stderr.contains("of class 0), at a base rate of 1 %"), "{}", said.stderr);
+    sandbox.refuses(["score", &run, "--base-rate", "0.01"], 2, &["--base-rate 0.01", "give --class C"]);
     for name in ["list.csv", "list.parquet", "list.json", "list.npy"] {
         sandbox.succeeds(["--quiet", "score", &run, "--out", name]);
     }

@@ -262,12 +262,15 @@ fn changes_before(description: &str) -> [bool; 3] {
 #[test]
 fn another_split_than_that_of_the_data_is_refused() {
     let (_data, sandbox) = imported(&payments(150), &format!("{BY_TIME}{EVENTS}"));
-    let config = repository("configs/stage3.toml");
-    let mut arguments: Vec<String> = ["train", &config.display().to_string(), "--device", "cpu"].map(Into::into).into();
-    for set in ["data.path=data", "output.dir=runs", "split.train=0.5", "split.test=0.3"] {
-        arguments.extend(["--set".into(), set.into()]);
+    let config = |task: &str, by: &str| {
+        let split = format!("[split]\nuse = \"{by}\"\ntrain = 0.5\ntest = 0.3\n");
+        format!("task = \"{task}\"\n[data]\npath = \"data\"\n{split}[output]\ndir = \"runs\"\n")
+    };
+    for (task, by) in [("stage3", "random"), ("auto", "random"), ("classify", "random"), ("classify", "labels")] {
+        sandbox.write("run.toml", config(task, by));
+        let said = ["by time, training from 1970-01-04 to 1970-01-14", "shares 0.5, 0.2, 0.3", "leave it out"];
+        sandbox.refuses(["train", "run.toml", "--device", "cpu"], 1, &said);
     }
-    sandbox.refuses(&arguments, 1, &["by time, training from 1970-01-04 to 1970-01-14", "leave it out"]);
 }
 
 #[test]
@@ -516,6 +519,9 @@ fn a_days_alerts_choose_the_epoch_and_the_number_of_trees_and_are_compared_with_
     sandbox.succeeds(["--quiet", "report", &right.0, "--device", "cpu", "--no-explanations"]);
     let page = String::from_utf8(sandbox.read(&format!("{}/report.html", right.0))).unwrap();
     assert!(page.contains("Alerts about validation labels by epoch") && page.contains("amount that is stopped"));
+    assert!(page.contains("No better than the baseline on the validation labels"));
+    let said = sandbox.succeeds(["score", &right.0, "--top", "1"]).stderr;
+    assert!(said.contains("warning: This model is no better than a logistic regression"), "{said}");
 
     let settings = ["model.trees=40", "model.patience=20", "model.min_data_in_leaf=2"];
     for metric in ["alerts", "stopped"] {

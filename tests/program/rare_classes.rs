@@ -87,6 +87,11 @@ fn the_epoch_of_the_highest_average_precision_is_kept_and_patience_counts_it() {
     assert!(figures[best - 1] > figures[0], "something is learned: {figures:?}");
     let precision = found["test_average_precision"].as_f64().unwrap();
     assert!(said.stdout.contains(&format!("test average precision {precision:.4}, ROC-AUC ")), "{}", said.stdout);
+    // The figure that chose the model is what is compared, and a better one has no warning.
+    let compared = &found["baseline_validation"];
+    assert_eq!(compared["model"].as_f64(), Some(highest));
+    let is_better = highest > compared["value"].as_f64().unwrap();
+    assert_eq!(said.stdout.contains("no better than a logistic regression"), !is_better, "{}", said.stdout);
     let drawn = String::from_utf8(sandbox.read(&format!("{run}/training.svg"))).unwrap();
     assert!(drawn.contains("validation average precision") && drawn.contains("validation accuracy"));
     // By accuracy there is no such figure.
@@ -94,6 +99,43 @@ fn the_epoch_of_the_highest_average_precision_is_kept_and_patience_counts_it() {
     let other = sandbox.only_run("other");
     assert!(lines(&sandbox, &other).iter().all(|line| line.get("validation_average_precision").is_none()));
     assert!(evaluation(&sandbox, &other).get("test_average_precision").is_none());
+}
+
+#[test]
+fn a_classifier_of_anomalies_that_does_not_beat_the_regression_says_so() {
+    let sandbox = sandbox("hidden = 8", 2);
+    // One column gives the label away, so that nothing is better than the regression.
+    let column = (0..NODES).map(|node| f32::from(u8::from(is_anomalous(node)))).collect();
+    let told = Dataset { features: Some(Features::from_f32(column, NODES, 1)), ..dataset() };
+    told.write(&sandbox.path("told")).unwrap();
+    three_classes(&[0, 1, 2]).write(&sandbox.path("several")).unwrap();
+    let warning = "This model is no better than a logistic regression that sees no graph: ";
+    let trained = |data: &str, more: &[&str]| {
+        let [path, runs] = [format!("data.path={data}"), format!("output.dir=of-{data}")];
+        let said = sandbox.succeeds(train(&[&["--set", &path, "--set", &runs], more].concat())).stdout;
+        (sandbox.only_run(&format!("of-{data}")), said)
+    };
+    for (best, metric, title) in
+        [("average_precision", "average_precision", "average precision"), ("accuracy", "auroc", "ROC-AUC")]
+    {
+        let (run, said) = trained("told", &["--set", &format!("train.best={best}")]);
+        let compared = &evaluation(&sandbox, &run)["baseline_validation"];
+        assert_eq!((&compared["metric"], &compared["value"]), (&metric.into(), &1.0.into()));
+        let model = format!("{warning}{title} {:.4} on", compared["model"].as_f64().unwrap());
+        assert!(said.contains("logistic regression on raw features: test ROC-AUC 1.0000"), "{said}");
+        assert!(said.contains(&format!("warning: {model}")), "{said}");
+        let said = sandbox.succeeds(["score", &run, "--top", "1"]).stderr;
+        assert!(said.contains(&format!("warning: {model}")), "{said}");
+        sandbox.succeeds(["--quiet", "report", &run, "--device", "cpu", "--no-explanations"]);
+        let page = String::from_utf8(sandbox.read(&format!("{run}/report.html"))).unwrap();
+        assert!(page.contains("No better than the baseline on the validation labels") && page.contains(&model));
+        std::fs::remove_dir_all(sandbox.path("of-told")).unwrap();
+    }
+    // Of several classes there is no such comparison.
+    let (run, said) = trained("several", &["--set", "train.best=accuracy", "--set", "split.use=random"]);
+    assert!(evaluation(&sandbox, &run)["baseline_validation"].is_null() && !said.contains("regression"), "{said}");
+    let said = sandbox.succeeds(["score", &run, "--top", "1"]).stderr;
+    assert!(!said.contains(warning), "{said}");
 }
 
 #[test]

@@ -36,16 +36,16 @@ pub struct Profile {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RelationProfile {
     pub name: String,
-    /// By column; none for a relation without edges.
-    pub columns: Vec<Distribution>,
+    /// By column; `None` for one without values.
+    pub columns: Vec<Option<Distribution>>,
 }
 
 /// Nodes of one type.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TypeProfile {
     pub name: String,
-    /// By column; none for a type without nodes.
-    pub columns: Vec<Distribution>,
+    /// By column; `None` for one without values.
+    pub columns: Vec<Option<Distribution>>,
     /// Of the nodes that have a score.
     pub scores: Option<Distribution>,
 }
@@ -136,8 +136,9 @@ impl Distribution {
 }
 
 impl Shift {
-    /// Of `values` against those of the training, where they have moved.
-    fn of(of: &str, column: Option<String>, before: &Distribution, values: Vec<f32>) -> Option<Self> {
+    /// Of `values` against those of the training, where there are some of both and they have moved.
+    fn of(of: &str, column: Option<String>, before: Option<&Distribution>, values: Vec<f32>) -> Option<Self> {
+        let before = before?;
         let (index, limit, now) = before.shift(values)?;
         (index >= limit).then(|| Self {
             of: of.into(),
@@ -219,7 +220,7 @@ impl Profile {
             };
             TypeProfile {
                 name: node_type.name.clone(),
-                columns: column(dataset, &rows, width).into_iter().filter_map(Distribution::of).collect(),
+                columns: column(dataset, &rows, width).into_iter().map(Distribution::of).collect(),
                 scores: scores.and_then(of_rows),
             }
         });
@@ -227,14 +228,14 @@ impl Profile {
             let columns = edge_columns(dataset, relation, wanted);
             RelationProfile {
                 name: relation.name.clone(),
-                columns: columns.into_iter().filter_map(Distribution::of).collect(),
+                columns: columns.into_iter().map(Distribution::of).collect(),
             }
         });
         Self { node_types: types.collect(), relations: relations.collect() }
     }
 
     /// What has moved in the nodes of other data that `wanted` names, and in the edges to them, the largest shifts
-    /// first. Data of other columns are not compared by column.
+    /// first. Columns without values in one of both, and data of other columns, are not compared.
     pub fn shifts(&self, dataset: &Dataset, scores: &[f32], wanted: &dyn Fn(u32) -> bool) -> Vec<Shift> {
         let mut found = Vec::new();
         for known in &self.node_types {
@@ -248,10 +249,13 @@ impl Profile {
             let name =
                 |at: usize| names.and_then(|names| names.get(at).cloned()).unwrap_or_else(|| format!("column {at}"));
             let of_columns = known.columns.iter().zip(columns).enumerate();
-            found
-                .extend(of_columns.filter_map(|(at, (before, values))| Shift::of(&of, Some(name(at)), before, values)));
-            if let (Some(before), false) = (&known.scores, scores.is_empty()) {
-                found.extend(Shift::of(&of, None, before, rows.iter().map(|&row| scores[row]).collect()));
+            let moved = |(at, (before, values)): (usize, (&Option<Distribution>, Vec<f32>))| {
+                Shift::of(&of, Some(name(at)), before.as_ref(), values)
+            };
+            found.extend(of_columns.filter_map(moved));
+            if !scores.is_empty() {
+                let values = rows.iter().map(|&row| scores[row]).collect();
+                found.extend(Shift::of(&of, None, known.scores.as_ref(), values));
             }
         }
         for (relation, names) in valued(dataset) {
@@ -259,9 +263,9 @@ impl Profile {
             let Some(known) = known.filter(|known| known.columns.len() == names.len()) else { continue };
             let of = format!("{} edges", relation.name);
             let columns = edge_columns(dataset, relation, wanted).into_iter().zip(names).zip(&known.columns);
-            found.extend(
-                columns.filter_map(|((values, name), before)| Shift::of(&of, Some(name.clone()), before, values)),
-            );
+            let moved = columns
+                .filter_map(|((values, name), before)| Shift::of(&of, Some(name.clone()), before.as_ref(), values));
+            found.extend(moved);
         }
         found.sort_by(|a, b| b.index.total_cmp(&a.index));
         found
@@ -375,6 +379,24 @@ mod tests {
         let mixed = dataset(400, |at| if at < 200 { [noise(at), 0.0] } else { [9.0, 1.0] });
         assert_eq!(profile.shifts(&mixed, &[0.25; 400], &|node| node < 200), []);
         assert_eq!(profile.shifts(&mixed, &[0.25; 400], &|node| node >= 200).len(), 2);
+    }
+
+    #[test]
+    fn a_column_that_is_missing_in_the_training_or_now_leaves_the_others_compared() {
+        let value = |at: usize| f32::from(at.is_multiple_of(4));
+        let names = |profile: &Profile, other: &Dataset| -> Vec<Option<String>> {
+            profile.shifts(other, &[], &|_| true).into_iter().map(|shift| shift.column).collect()
+        };
+        let before = dataset(2_000, |_| [f32::NAN, 0.0]);
+        let profile = Profile::of(&before, None, &|_| true, &|_| true);
+        assert_eq!(names(&profile, &before), []);
+        assert_eq!(names(&profile, &dataset(400, |at| [noise(at), value(at)])), [Some("b_missing".into())]);
+        assert_eq!(names(&profile, &dataset(400, |at| [f32::NAN, value(at)])), [Some("b_missing".into())]);
+        let whole = Profile::of(&dataset(2_000, |at| [noise(at), 0.0]), None, &|_| true, &|_| true);
+        assert_eq!(names(&whole, &dataset(400, |at| [f32::NAN, value(at)])), [Some("b_missing".into())]);
+        // As it is kept with the model.
+        let kept: Profile = serde_json::from_str(&serde_json::to_string(&profile).unwrap()).unwrap();
+        assert_eq!(kept, profile);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::graph::json::read_json;
 use crate::graph::{Dataset, write_npy_f32};
 use crate::metrics::Calibration;
 use crate::run::RunDir;
-use crate::run::baseline::{Baseline, BaselineOnValidation, OnValidation};
+use crate::run::baseline::BesideBaseline;
 use crate::run::bundle::Origin;
 use crate::run::bundle::drift::Profile;
 use crate::run::calibration::write_calibration;
@@ -68,23 +68,14 @@ pub struct EnsembleOutcome {
     pub members: Vec<String>,
     /// On the validation and the test part.
     pub evaluation: Evaluation,
-    /// Test ROC-AUC of a logistic regression on the raw features, for comparison.
-    pub baseline_auc: Option<f64>,
-    /// What the same has on the validation part, of average precision.
-    pub baseline_validation: Option<BaselineOnValidation>,
+    #[serde(flatten)]
+    pub baseline: BesideBaseline,
 }
 
 impl fmt::Display for EnsembleOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "the mean of {}, held-out test labels:\n{}", self.members.join(", "), self.evaluation.test)?;
-        if let Some(auc) = self.baseline_auc {
-            writeln!(f, "logistic regression on raw features: test ROC-AUC {auc:.4}")?;
-        }
-        let compared = OnValidation::of(&self.evaluation.validation, self.baseline_validation);
-        match compared.and_then(|compared| compared.warning()) {
-            Some(warning) => writeln!(f, "warning: {warning}"),
-            None => Ok(()),
-        }
+        write!(f, "{}", self.baseline)
     }
 }
 
@@ -136,13 +127,11 @@ pub fn finish(config: &AutoConfig, members: Members, runs: &Runs, run: &RunDir) 
     let scores = ensemble.mean(&scores);
     ensemble.write(run)?;
     write_npy_f32(run.output(ENSEMBLE_SCORES_FILE), &Array1::from_vec(scores.clone()))?;
-    let baseline = Baseline::of(&dataset, &split)?;
     let outcome = EnsembleOutcome {
         run: run.path().to_path_buf(),
         members: runs.iter().map(|(name, _)| name.clone()).collect(),
         evaluation: evaluate_split(&scores, &dataset, &split)?,
-        baseline_auc: baseline.as_ref().map(|baseline| baseline.test_auc),
-        baseline_validation: baseline.and_then(|baseline| baseline.on_validation(RankingMetric::AveragePrecision)),
+        baseline: BesideBaseline::of(&dataset, &split, RankingMetric::AveragePrecision, &scores)?,
     };
     write_calibration(run, &scores, &split)?;
     atomic_write(run.output(EVALUATION_FILE), |file| Ok(serde_json::to_writer_pretty(file, &outcome)?))?;

@@ -33,7 +33,7 @@ use crate::graph::{Dataset, Subset, read_embeddings, write_npy_f32};
 use crate::infer::attention::{load_edges, with_edges};
 use crate::infer::tree_table::{Stage2Output, Tables, append_labels, append_stage1, append_stage2, labels_in_time};
 use crate::models::tree_ensemble::{EXTENSION, TreeCheckpoint, TreeInputs, matrix};
-use crate::run::baseline::{Baseline, BaselineOnValidation, OnValidation};
+use crate::run::baseline::BesideBaseline;
 use crate::run::bundle::drift::Profile;
 use crate::run::bundle::{Bundle, Origin};
 use crate::run::calibration::write_calibration;
@@ -58,10 +58,8 @@ pub struct Stage3Outcome {
     pub columns: usize,
     /// On the validation and the test part.
     pub evaluation: Evaluation,
-    /// Test ROC-AUC of a logistic regression on the raw features, for comparison.
-    pub baseline_auc: Option<f64>,
-    /// What the same has on the validation part, of the metric that chose the model.
-    pub baseline_validation: Option<BaselineOnValidation>,
+    #[serde(flatten)]
+    pub baseline: BesideBaseline,
     /// Share of every block in the gain of all splits.
     pub blocks: Vec<BlockShare>,
 }
@@ -76,13 +74,7 @@ impl fmt::Display for Stage3Outcome {
         if let Some(words) = self.evaluation.refit_in_words() {
             writeln!(f, "{words}")?;
         }
-        if let Some(auc) = self.baseline_auc {
-            writeln!(f, "logistic regression on raw features: test ROC-AUC {auc:.4}")?;
-        }
-        let compared = OnValidation::of(&self.evaluation.validation, self.baseline_validation);
-        if let Some(warning) = compared.and_then(|compared| compared.warning()) {
-            writeln!(f, "warning: {warning}")?;
-        }
+        write!(f, "{}", self.baseline)?;
         let shares = self.blocks.iter().map(|b| format!("{} {:.0} %", b.block, 100.0 * b.share));
         writeln!(f, "gain by block: {}", shares.collect::<Vec<_>>().join(", "))
     }
@@ -140,14 +132,12 @@ pub fn run<B: GraphBackend + TreeBackend>(
     let evaluation = evaluate_parts([&unseen, &scores], &dataset, &split)?;
     let gain = ensemble.importance(Importance::Gain);
     write_importance(&run, &table, &gain, &ensemble.importance(Importance::Split))?;
-    let baseline = Baseline::of(&dataset, &split)?;
     let outcome = Stage3Outcome {
         run: run.path().to_path_buf(),
         trees: ensemble.num_trees(),
         columns: table.columns().len(),
         evaluation: Evaluation { refit: refits.then(|| ensemble.num_trees()), ..evaluation },
-        baseline_auc: baseline.as_ref().map(|baseline| baseline.test_auc),
-        baseline_validation: baseline.and_then(|baseline| baseline.on_validation(config.model.ranking_metric())),
+        baseline: BesideBaseline::of(&dataset, &split, config.model.ranking_metric(), &unseen)?,
         blocks: block_shares(&table, &gain),
     };
     if config.output.plots {

@@ -38,7 +38,7 @@ use crate::models::parameters::{Export, Parameters};
 use crate::models::precision::{as_data, dtype, dtype_on};
 use crate::models::receptive_field::ReceptiveField;
 use crate::models::weights::ModelSpec;
-use crate::run::baseline::{Baseline, BaselineOnValidation, OnValidation};
+use crate::run::baseline::BesideBaseline;
 use crate::run::bundle::Origin;
 use crate::run::bundle::drift::Profile;
 use crate::run::calibration::write_calibration;
@@ -86,10 +86,8 @@ pub struct Stage2Outcome {
     pub best_epoch: usize,
     /// Of the best checkpoint, on the validation and the test part.
     pub evaluation: Evaluation,
-    /// Test ROC-AUC of a logistic regression on the raw features, for comparison.
-    pub baseline_auc: Option<f64>,
-    /// What the same has on the validation part, of the metric that chose the model.
-    pub baseline_validation: Option<BaselineOnValidation>,
+    #[serde(flatten)]
+    pub baseline: BesideBaseline,
     /// Mean wall time of the epochs after the first.
     #[serde(skip)]
     pub seconds_per_epoch: Option<f64>,
@@ -98,13 +96,7 @@ pub struct Stage2Outcome {
 impl fmt::Display for Stage2Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "best epoch {}, held-out test labels:\n{}", self.best_epoch, self.evaluation.test)?;
-        if let Some(auc) = self.baseline_auc {
-            writeln!(f, "logistic regression on raw features: test ROC-AUC {auc:.4}")?;
-        }
-        let compared = OnValidation::of(&self.evaluation.validation, self.baseline_validation);
-        if let Some(warning) = compared.and_then(|compared| compared.warning()) {
-            writeln!(f, "warning: {warning}")?;
-        }
+        write!(f, "{}", self.baseline)?;
         crate::train::session::write_speed(f, self.seconds_per_epoch)
     }
 }
@@ -227,13 +219,11 @@ fn finished<B: GraphBackend>(
     let HostScored { scores, embeddings } = task.scored(&model, None)?;
     write_npy_f32(session.run.output(STAGE2_SCORES_FILE), &Array1::from_vec(scores.clone()))?;
     write_npy_f32(session.run.output(STAGE2_EMBEDDINGS_FILE), &embeddings)?;
-    let baseline = Baseline::of(dataset, split)?;
     let outcome = Stage2Outcome {
         run: session.run.path().to_path_buf(),
         best_epoch: position.best_epoch,
         evaluation: evaluate_split(&scores, dataset, split)?,
-        baseline_auc: baseline.as_ref().map(|baseline| baseline.test_auc),
-        baseline_validation: baseline.and_then(|baseline| baseline.on_validation(config.early_stop.metric)),
+        baseline: BesideBaseline::of(dataset, split, config.early_stop.metric, &scores)?,
         seconds_per_epoch,
     };
     if let Some(of_all) = &of_all {

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::data::ClassifierData;
 use super::task::Classifier;
-use crate::config::{Best, ClassifyConfig, PROBABILITIES_FILE, RunConfig};
+use crate::config::{Best, ClassifyConfig, PROBABILITIES_FILE, RankingMetric, RunConfig};
 use crate::data::class_split::ClassSplit;
 use crate::error::Result;
 use crate::graph::formats::atomic_write;
@@ -17,6 +17,7 @@ use crate::graph::{Dataset, write_npy};
 use crate::metrics::{ClassReport, Ranking, class_scores, predicted_class};
 use crate::models::node_classifier::{NodeClassifier, probabilities};
 use crate::run::RunDir;
+use crate::run::baseline::BesideBaseline;
 use crate::run::bundle::Origin;
 use crate::run::bundle::drift::Profile;
 use crate::run::calibration::write_class_calibrations;
@@ -48,6 +49,9 @@ pub struct ClassifyOutcome {
     /// How the probability of class 1 ranks the test nodes, where average precision chose the epoch.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub ranked: Option<Ranked>,
+    /// Of labels that are anomalous or normal.
+    #[serde(flatten)]
+    pub baseline: BesideBaseline,
     /// Mean wall time of the epochs after the first.
     #[serde(skip)]
     pub seconds_per_epoch: Option<f64>,
@@ -70,6 +74,7 @@ impl fmt::Display for ClassifyOutcome {
         if let Some(Ranked { test_average_precision: Some(precision), test_roc_auc: Some(area) }) = self.ranked {
             writeln!(f, "test average precision {precision:.4}, ROC-AUC {area:.4}")?;
         }
+        write!(f, "{}", self.baseline)?;
         crate::train::session::write_speed(f, self.seconds_per_epoch)
     }
 }
@@ -199,11 +204,27 @@ impl Ending<'_> {
             validation: class_report(values, classes, &split.validation)?,
             test: class_report(values, classes, &split.test)?,
             ranked: by_precision.then(|| ranked(&probabilities, split)).transpose()?,
+            baseline: self.beside_baseline(&probabilities)?,
             seconds_per_epoch,
         };
         atomic_write(run.output(EVALUATION_FILE), |file| Ok(serde_json::to_writer_pretty(file, &outcome)?))?;
         origin.finish(run, &profile)?;
         Ok(outcome)
+    }
+
+    /// Of several classes, and of a part without one of two, there is nothing to compare.
+    fn beside_baseline(&self, probabilities: &Array2<f32>) -> Result<BesideBaseline> {
+        let split = self.split.against_rest(1);
+        let has_both = |part: &Vec<(u32, u8)>| [0, 1].iter().all(|label| part.iter().any(|entry| entry.1 == *label));
+        let compared = [&split.train, &split.validation, &split.test].into_iter().all(has_both);
+        if probabilities.ncols() != 2 || !compared {
+            return Ok(BesideBaseline::default());
+        }
+        let metric = match self.config.train.best {
+            Best::AveragePrecision => RankingMetric::AveragePrecision,
+            Best::Loss | Best::Accuracy | Best::Both => RankingMetric::Auroc,
+        };
+        BesideBaseline::of(self.dataset, &split, metric, &probabilities.column(1).to_vec())
     }
 }
 
