@@ -10,7 +10,7 @@ use super::{Compute, Console, check_new_file, print};
 use crate::backend::with_backend;
 use crate::error::{Error, Result};
 use crate::graph::formats::atomic_write;
-use crate::score::explain::{Explanation, drawing, explain_members, node_of, open_run};
+use crate::score::explain::{Coverage, Explanation, drawing, explain_members, node_of, open_run};
 
 /// Say which neighbours and which features made the score of a node (runs of Stage 1, 2 and 3 and of node
 /// classification)
@@ -92,6 +92,8 @@ struct OfEnsemble<'a> {
     /// The mean of the calibrated scores of its members.
     score: f32,
     members: Vec<OfMember<'a>>,
+    /// Names of the models that it averages, too.
+    not_explained: &'a [String],
 }
 
 /// And one of its members.
@@ -102,13 +104,16 @@ struct OfMember<'a> {
 }
 
 impl OutputFormat {
-    /// What each member of an ensemble says, one after the other.
-    fn texts(self, score: f32, members: &[(String, Vec<Explanation>)]) -> Result<String> {
+    /// What each member of an ensemble says, one after the other, and which ones say nothing.
+    fn texts(self, score: f32, coverage: &Coverage, members: &[(String, Vec<Explanation>)]) -> Result<String> {
         let told = members.iter().filter_map(|(name, own)| own.first().map(|explanation| (name, explanation)));
         match self {
             OutputFormat::Table => {
-                let names = members.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ");
+                let names = coverage.members.join(", ");
                 let mut text = format!("score {score:.4}: the mean of the probabilities of {names}\n");
+                if !coverage.not_explained.is_empty() {
+                    text += &format!("not explained: {}\n", coverage.not_explained.join(", "));
+                }
                 for (name, explanation) in told {
                     text += &format!("\n{name}\n{explanation}");
                 }
@@ -118,7 +123,8 @@ impl OutputFormat {
                 let members: Vec<OfMember> =
                     told.map(|(member, explanation)| OfMember { member, explanation }).collect();
                 let node = members.first().map_or(0, |of| of.explanation.node);
-                serde_json::to_string_pretty(&OfEnsemble { node, score, members })
+                let not_explained = &coverage.not_explained[..];
+                serde_json::to_string_pretty(&OfEnsemble { node, score, members, not_explained })
                     .map_err(|fault| Error::io("the explanation", "write", fault.into()))
             }
             OutputFormat::Svg => Err(Error::Usage {
@@ -145,17 +151,18 @@ pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
         });
     }
     let (device, _) = arguments.compute.choose(console)?;
-    let members = with_backend!(device, |B, d| {
+    let (score, coverage, members) = with_backend!(device, |B, d| {
         let Arguments { class, data, input, .. } = &arguments;
         open_run::<B>(path, *class, data.as_deref(), input.as_deref(), &d).and_then(|run| {
             let node = node_of(&run.dataset, &arguments.node)?;
-            explain_members::<B>(&run, &[node], &d).map(|said| (run.scores[node as usize], said))
+            let coverage = Coverage::of(&run)?;
+            explain_members::<B>(&run, &[node], &d).map(|said| (run.scores[node as usize], coverage, said))
         })
     })?;
-    let (score, members) = members;
-    let text = match &members[..] {
-        [(_, own)] => OutputFormat::of(&arguments).text(&own[0])?,
-        several => OutputFormat::of(&arguments).texts(score, several)?,
+    let format = OutputFormat::of(&arguments);
+    let text = match &coverage {
+        None => format.text(&members[0].1[0])?,
+        Some(coverage) => format.texts(score, coverage, &members)?,
     };
     match &arguments.out {
         None => print(&text),

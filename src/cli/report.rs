@@ -12,7 +12,7 @@ use crate::error::Result;
 use crate::graph::formats::atomic_write;
 use crate::report;
 use crate::run::tournament::Tournament;
-use crate::score::explain::{explain_run, is_explained};
+use crate::score::explain::{Coverage, explain_run, is_explained};
 use crate::score::{Judged, ScoredRun, SideBySide};
 
 /// Write a report of a run: one HTML file that a browser shows without network or server
@@ -79,6 +79,7 @@ pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
         let nodes: Vec<u32> = data.anomalies.iter().map(|anomaly| anomaly.node).collect();
         let explanations = with_backend!(device, |B, d| explain_run::<B>(&scored, &nodes, &d))?;
         data.explain(explanations.iter().map(report::explained));
+        data.coverage = Coverage::of(&scored)?;
     }
     data.tournament = Tournament::of_run(&arguments.run)?;
     if !arguments.beside.is_empty() {

@@ -11,7 +11,7 @@ use super::load::MAX_NAME;
 use super::loader::{Draw, LoaderConfig, LoaderMode};
 use super::ranges::*;
 use super::reader::{Document, Unread, Variant};
-use super::sections::{Jump, LabelShares, OutputConfig, Precision, Schedule, SplitConfig, TrainConfig, unscaled};
+use super::sections::{Jump, LabelShares, Norm, OutputConfig, Precision, Schedule, SplitConfig, TrainConfig, unscaled};
 use crate::error::Result;
 
 /// Most layers of a model: each has a fanout.
@@ -76,6 +76,9 @@ pub struct ClassifyModel {
     /// Whether a layer whose input is as wide as its result adds a node's input to its result, before the activation,
     /// of `sage`, `h2gcn` and `difference`. Default false.
     pub residual: bool,
+    /// What is done to the rows of a layer's result before the activation; the last layer has none, unless a head reads
+    /// all layers. Default `none`.
+    pub norm: Norm,
     /// Which layers the classes are read from, of `sage`, `h2gcn` and `difference`: `none`, the last one, or `concat`,
     /// a linear head on the results of all, side by side. Default `none`, of `h2gcn` `concat`.
     pub jump: Jump,
@@ -225,7 +228,8 @@ pub struct ClassifyTrain {
     /// The penalty is half of this times the squared norm of the weights, at least 0. Default 5e-4.
     #[serde(deserialize_with = "not_negative")]
     pub weight_decay: f64,
-    /// Whose weights are penalised; biases never are. Default `first` (gcn), `all` (gat).
+    /// Whose weights are penalised; biases and the numbers of normalisation never are. Default `first` (gcn), `all`
+    /// (gat).
     pub decayed_layers: DecayedLayers,
     /// Validations without improvement after which training stops; `None` (0 in TOML) goes on to the last epoch.
     /// Default none (gcn), 100 (gat).
@@ -365,6 +369,7 @@ impl ClassifyConfig {
                 edge_weights: false,
                 dropout,
                 residual: false,
+                norm: Norm::None,
                 jump,
                 order: 2,
                 two_hops: 64,
@@ -490,6 +495,12 @@ pub(super) fn read(document: &Document) -> Result<ClassifyConfig> {
             ],
             since: "this model.layer has no transform of a node itself",
             help: "set model.layer = \"sage\", \"h2gcn\" or \"difference\", or remove the key",
+        },
+        Unread {
+            when: config.model.layers == 1 && config.model.jump == Jump::None && !layer.is_wavelets(),
+            keys: &[("model.norm", "what is done to rows before the activation")],
+            since: "the only layer has no activation",
+            help: "set model.layers above 1, or remove the key",
         },
         Unread {
             when: !layer.is_wavelets(),

@@ -152,9 +152,12 @@ fn classes_footprint(
     let heads = spec.attention.map_or(1, |shape| shape.out_heads);
     let inner = (spec.layers - usize::from(spec.order.is_none() && !spec.has_head())) * spec.hidden;
     let channels = kept * (inner + heads * spec.classes) + if drops { inner } else { 0 };
+    // Rows around their mean and divided by their deviation, and gradients of both, in f32.
+    let normalised = if spec.is_normalised() { 16 * inner } else { 0 };
+    let of_node = dtype.size() * channels + normalised;
     Footprint {
         graph: adjacency_bytes(graph) + looped,
         features,
-        activations: dtype.size() as u64 * nodes * channels as u64 + if drops { dropped } else { 0 },
+        activations: nodes * of_node as u64 + if drops { dropped } else { 0 },
     }
 }

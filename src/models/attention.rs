@@ -19,7 +19,7 @@ pub use self::ages::TimeInput;
 pub(crate) use self::ages::time_names;
 pub use self::connections::Connections;
 use self::connections::LayerConnections;
-pub(crate) use self::connections::{NORM_EPSILON, gate_name, norm_names};
+pub(crate) use self::connections::{gate_name, norm_names};
 pub use self::edge_values::EdgeInput;
 use self::edge_values::EdgeLayer;
 pub(crate) use self::edge_values::edge_names;

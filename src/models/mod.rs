@@ -8,6 +8,7 @@ pub mod attention;
 pub mod auto_encoder;
 pub mod device_graph;
 pub mod graph_part;
+pub(crate) mod layer_norm;
 pub mod named;
 pub mod node_classifier;
 pub mod node_input;

@@ -21,6 +21,7 @@ pub use self::spec::{AttentionShape, ClassifierSpec, RelationShape};
 use self::typed::TypedLayer;
 use self::wavelets::WaveletLayer;
 use super::device_graph::DeviceGraph;
+use super::layer_norm::LayerNorm;
 use super::named;
 use super::node_input::{BatchRows, NodeInput};
 use super::parameters::Parameters;
@@ -67,10 +68,13 @@ enum NodeLayer<B: Backend> {
 /// ```
 ///
 /// and the difference of a node without in-neighbours is 0. A residual connection adds `x_i` to the result of a layer
-/// as wide as its input. With [`Jump::Concat`](crate::config::Jump::Concat) all layers have `hidden` channels and an
-/// activation, and a linear head reads their results side by side. `bw` is two linear layers with ReLU, `layers` times
-/// the wavelets of [`BwConv`](crate::nn::BwConv) with ReLU, added up over relations, and a linear layer. `ghrn` is the
-/// same on the graph that an [`EdgeCut`] leaves.
+/// as wide as its input. Normalisation ([`Norm::Layer`](crate::config::Norm::Layer)) is that of every row before an
+/// activation, `scale * (z - mean(z)) / deviation(z) + shift`, with a scale and a shift for each layer.
+///
+/// With [`Jump::Concat`](crate::config::Jump::Concat) all layers have `hidden` channels and an activation, and a linear
+/// head reads their results side by side. `bw` is two linear layers with ReLU, `layers` times the wavelets of
+/// [`BwConv`](crate::nn::BwConv) with ReLU, added up over relations, and a linear layer. `ghrn` is the same on the graph
+/// that an [`EdgeCut`] leaves.
 ///
 /// # Source
 /// Kipf and Welling (ICLR 2017), equation 2; Velickovic and others (ICLR 2018), equations 4 to 6; Schlichtkrull and
@@ -82,6 +86,8 @@ pub struct NodeClassifier<B: Backend> {
     layers: Vec<NodeLayer<B>>,
     /// Reads all layers, where it is there.
     head: Option<Own<B>>,
+    /// Of the layers with an activation; empty where rows are not normalised.
+    norms: Vec<LayerNorm<B>>,
     #[module(skip)]
     kind: LayerKind,
 }
@@ -115,7 +121,15 @@ impl<B: GraphBackend> NodeClassifier<B> {
             }
         };
         let head = spec.has_head().then(|| Own::new([spec.layers * spec.hidden, spec.classes], device));
-        named::fill(Self { layers, head, kind: spec.layer }, parameters)
+        let mut model = named::fill(Self { layers, head, norms: Vec::new(), kind: spec.layer }, parameters)?;
+        // Last, so that all others begin as they do in the published model.
+        if spec.is_normalised() {
+            let activated = model.layers.len() - usize::from(!spec.has_head());
+            let names = |at: usize| ["scale", "shift"].map(|part| format!("norms.{at}.{part}"));
+            let norm = |at: usize| LayerNorm::new(names(at), spec.hidden, parameters);
+            model.norms = (0..activated).map(norm).collect::<Result<_>>()?;
+        }
+        Ok(model)
     }
 
     /// Logits `[nodes, classes]` of all nodes, by global id. With `training`, a pass and the share of the input values
@@ -272,12 +286,16 @@ impl<B: GraphBackend> NodeClassifier<B> {
         }
     }
 
-    /// The end of layer `at`.
+    /// The end of layer `at`: normalised, if it is, and activated.
     fn activate(&self, at: usize, y: Tensor<B, 2>) -> Tensor<B, 2> {
         let activation = match self.kind {
             _ if self.head.is_none() && at + 1 == self.layers.len() || y.dims()[0] == 0 => return y,
             LayerKind::Gat => Activation::Elu,
             _ => Activation::Relu,
+        };
+        let y = match self.norms.get(at) {
+            None => y,
+            Some(norm) => norm.of(y),
         };
         combine(vec![y], None, 1.0, activation)
     }

@@ -6,6 +6,7 @@ use maud::{Markup, PreEscaped, html};
 
 use super::data::{Anomaly, Explained, NodeClass, Part, ReportData};
 use super::page::grouped;
+use crate::score::explain::Coverage;
 
 /// What a column is sorted by; the script reads it.
 #[derive(Clone, Copy)]
@@ -36,6 +37,12 @@ pub(super) fn table(data: &ReportData) -> Markup {
             }
             @if anomalies.iter().any(|anomaly| anomaly.explanation.is_some()) {
                 "Open a line below a node to see its neighbourhood and what moved its score."
+                @if let Some((first, others)) = data.coverage.as_ref().and_then(Coverage::of_first) {
+                    @if !others.is_empty() {
+                        " The reasons are those of " (first) " alone, not of " (others.join(", "))
+                        ", which the ensemble averages, too."
+                    }
+                }
             }
         }
         // The script shows it: without one it could do nothing.

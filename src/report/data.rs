@@ -7,6 +7,7 @@ pub use crate::data::split::Part;
 use crate::metrics::{Alerts, ClassEstimates, ClassReport, Confusion, Estimate, Estimates, Reliability};
 use crate::run::tournament::Tournament;
 pub use crate::score::ModelFigures;
+use crate::score::explain::Coverage;
 
 /// A report about one run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -34,6 +35,9 @@ pub struct ReportData {
     pub calibration: Option<CalibrationFacts>,
     /// The highest scores, in their order.
     pub anomalies: Vec<Anomaly>,
+    /// Of an ensemble: which members the reasons of the list are about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub coverage: Option<Coverage>,
     /// Nodes that have a score.
     pub scored_nodes: usize,
     /// Nodes that have a score and a label, where the list leaves them out; 0 where it does not.

@@ -107,6 +107,7 @@ pub fn gather(parts: Parts) -> Result<ReportData> {
     Ok(ReportData {
         histograms: histograms(scored, question, judged.map_or(&[], |split| &split.test)),
         anomalies: anomalies(scored, parts.top, &labels, with_labelled),
+        coverage: None,
         name: parts.name,
         stage: parts.stage,
         score_meaning: parts.score_meaning,

@@ -307,3 +307,62 @@ impl fmt::Display for Tournament {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(name: &str, rounds: &[Round], fault: Option<&str>) -> Entry {
+        Entry { name: name.into(), about: String::new(), rounds: rounds.to_vec(), fault: fault.map(Into::into) }
+    }
+
+    #[test]
+    fn a_line_has_the_time_of_all_rounds_and_the_largest_memory_of_any() {
+        let first = Round {
+            round: 1,
+            share: 0.25,
+            done: 25,
+            value: 0.5,
+            error: None,
+            seconds: 1.2,
+            memory: Some(84_000_000),
+            device_memory: Some(7_000_000),
+            complete: false,
+        };
+        let second = Round { round: 2, value: 0.83124, error: Some(0.021), seconds: 2.0, ..first };
+        let second = Round { done: 50, memory: Some(1_200_000_000), device_memory: Some(6_000_000), ..second };
+        let quiet = Round { memory: None, device_memory: None, ..first };
+        let mut tournament = Tournament {
+            figure: Figure::AveragePrecision,
+            validation_labels: 40,
+            minutes: 1.0,
+            seconds: 3.25,
+            prefer: Prefer::Best,
+            candidates: vec![
+                entry("forest-means", &[first, second], None),
+                entry("gcn", &[quiet], None),
+                entry("bwgnn", &[], Some("no memory")),
+                entry("gat", &[], None),
+            ],
+            ensemble: None,
+            complete: false,
+            device_memory: true,
+            model: None,
+        };
+        let lines = |of: &Tournament| {
+            let lines = of.candidates.iter().map(|entry| of.line(entry));
+            std::iter::once(of.header()).chain(lines).collect::<Vec<String>>()
+        };
+        let with_device = [
+            "candidate     round  epochs or trees       validation       time    memory  device memory",
+            "forest-means      2               50  0.8312 ± 0.0210      3.2 s   1200 MB           7 MB",
+            "gcn               1               25           0.5000      1.2 s         -              -",
+            "bwgnn             -                -           failed          -         -              -",
+            "gat               -                -                -          -         -              -",
+        ];
+        assert_eq!(lines(&tournament), with_device);
+        tournament.device_memory = false;
+        let without: Vec<String> = with_device.iter().map(|line| line.chars().take(74).collect()).collect();
+        assert_eq!(lines(&tournament), without);
+    }
+}

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use burn::backend::Autodiff;
 use burn::tensor::{DType, Tensor, TensorData};
-use graphsieve::config::{ClassifyConfig, Draw, Jump, LayerKind, LoaderMode};
+use graphsieve::config::{ClassifyConfig, Draw, Jump, LayerKind, LoaderMode, Norm};
 use graphsieve::data::class_split::ClassSplit;
 use graphsieve::graph::{Adjacency, EdgeMatrix, Features, HeteroGraph, Relation, RelationSpec};
 use graphsieve::infer::layerwise_classes::class_logits;
@@ -175,8 +175,9 @@ fn groups_are_found_scored_and_evaluated() {
 }
 
 fn a_seed_decides_every_byte_and_a_resumed_run_is_as_if_it_had_never_stopped() {
-    for layer in ["gcn", "gat"] {
+    for (layer, norm) in [("gcn", "none"), ("gat", "layer")] {
         let sandbox = sandbox(layer);
+        sandbox.write("run.toml", config(layer).replace("[model]", &format!("[model]\nnorm = \"{norm}\"")));
         sandbox.succeeds(train(&["--set", "output.dir=whole", "--set", "train.epochs=20"]));
         sandbox.succeeds(train(&["--set", "output.dir=again", "--set", "train.epochs=20"]));
         sandbox.succeeds(train(&["--set", "output.dir=parts", "--set", "train.epochs=14"]));
@@ -591,7 +592,13 @@ pub mod bodies {
         ];
         let weighted =
             vec![weighted(gcn(1)), weighted(gcn(2)), weighted(typed(gcn(2))), weighted(own(sage, 2, Jump::None))];
-        [plain, vec![typed(gcn(1)), typed(gcn(3)), typed(gat(2, 3, 2))], weighted, beside].concat()
+        let normalised = |spec: ClassifierSpec| {
+            let connections = Connections { norm: Norm::Layer, ..spec.connections };
+            ClassifierSpec { connections, row_normalise: false, ..spec }
+        };
+        let normalised =
+            [gcn(2), gat(2, 3, 1), own(sage, 2, Jump::Concat), typed(own(apart, 2, Jump::None))].map(normalised);
+        [plain, vec![typed(gcn(1)), typed(gcn(3)), typed(gat(2, 3, 2))], weighted, beside, normalised.into()].concat()
     }
 
     fn model<B: GraphBackend>(spec: &ClassifierSpec, device: &B::Device) -> NodeClassifier<B> {

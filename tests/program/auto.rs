@@ -293,9 +293,26 @@ pub fn with_shuffled_labels() -> Sandbox {
 #[test]
 fn shuffled_labels_are_told_apart_no_better_than_by_chance() {
     let sandbox = with_shuffled_labels();
-    sandbox.write("run.toml", config("[]\nprefer = \"best\"", 0.2));
+    let mut minutes = 0.2;
+    sandbox.write("run.toml", config("[]\nprefer = \"best\"", minutes));
     sandbox.succeeds(TRAIN);
     let run = sandbox.only_run("runs");
+    // Trees and networks; a machine that has not come to all of these goes on.
+    let wanted = ["forest-raw", "booster-raw", "booster-small", "booster-means", "forest-all", "forest-leaf5"];
+    let wanted = [&wanted[..], &["booster-leaf5", "gcn", "gat", "stage2"]].concat();
+    let trained = || {
+        let found = record(&sandbox, &run);
+        let all = found["candidates"].as_array().unwrap().iter();
+        let all = all.filter(|of| of["rounds"].as_array().is_some_and(|rounds| !rounds.is_empty()));
+        all.map(|of| of["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let lacks = || wanted.iter().any(|name| !trained().iter().any(|trained| trained == name));
+    while lacks() && minutes < 5.0 {
+        minutes *= 2.0;
+        let more = format!("auto.minutes={minutes}");
+        sandbox.succeeds(["train", "--resume", &run, "--device", "cpu", "--quiet", "--set", &more]);
+    }
+    assert!(!lacks(), "{:?}", trained());
     let found = record(&sandbox, &run);
     let own = format!("{run}/{}", found["model"]["run"].as_str().unwrap());
     let evaluation = json(&sandbox.read(&format!("{own}/evaluation.json")));
@@ -316,7 +333,6 @@ fn shuffled_labels_are_told_apart_no_better_than_by_chance() {
         let area = evaluation["evaluation"]["test"]["overall"]["roc_auc"].as_f64().unwrap();
         assert!((area - 0.5).abs() < 0.17, "{area} {}", found["ensemble"]);
     }
-    assert!(found["candidates"].as_array().unwrap().len() >= 10);
 }
 
 #[cfg(unix)]

@@ -2,8 +2,10 @@
 
 use burn_flex::{Flex, FlexDevice};
 use graphsieve::graph::{Adjacency, Classes, Dataset, Features, HeteroGraph, RelationSpec};
+use graphsieve::run::ensemble::Ensemble;
 use graphsieve::score::ScoredRun;
 use graphsieve::score::explain::{Explanation, explain_run, open_run};
+use serde_json::{Value, json};
 
 use crate::explain::assert_adds_up;
 use crate::support::Sandbox;
@@ -127,4 +129,28 @@ fn the_command_takes_a_class() {
     assert!(svg.contains("known to be of the class") && !svg.contains("anomaly"));
     sandbox.refuses([&explain[..], &["--class", "3"]].concat(), 2, &["--class 3", "a class of the model: 0, 1, 2"]);
     sandbox.refuses([&explain[..], &["--input", "z.npy"]].concat(), 2, &["--input", "a node classifier"]);
+}
+
+#[test]
+fn an_ensemble_says_which_members_no_explanation_is_about() {
+    let sandbox = Sandbox::new();
+    let own = trained(&sandbox, 2, "sage");
+    let members = ["gcn", "bw"].map(|layer| {
+        let set = ["model.layer", "output.dir"].map(|key| format!("{key}={layer}"));
+        sandbox.succeeds(["--quiet", "train", "run.toml", "--device", "cpu", "--set", &set[0], "--set", &set[1]]);
+        (layer.to_owned(), sandbox.path(&sandbox.only_run(layer)))
+    });
+    let record = serde_json::to_string(&Ensemble::of_restarts(members)).unwrap();
+    sandbox.write(&format!("{own}/ensemble.json"), record);
+    let explain = ["--quiet", "explain", &own, "--node", "3", "--device", "cpu"];
+    let told = sandbox.succeeds(explain).stdout;
+    assert!(told.contains("the mean of the probabilities of gcn, bw\nnot explained: bw\n\ngcn\n"), "{told}");
+    let why: Value =
+        serde_json::from_str(&sandbox.succeeds([&explain[..], &["--format", "json"]].concat()).stdout).unwrap();
+    let explained: Vec<&Value> = why["members"].as_array().unwrap().iter().map(|of| &of["member"]).collect();
+    assert_eq!((explained, &why["not_explained"]), (vec![&json!("gcn")], &json!(["bw"])));
+    sandbox.refuses([&explain[..], &["--format", "svg"]].concat(), 2, &["--format svg", "members"]);
+    sandbox.succeeds(["--quiet", "report", &own, "--device", "cpu", "--top", "3"]);
+    let report = String::from_utf8(sandbox.read(&format!("{own}/report.html"))).unwrap();
+    assert!(report.contains("The reasons are those of gcn alone, not of bw, which the ensemble averages, too."));
 }

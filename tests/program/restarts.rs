@@ -101,6 +101,7 @@ fn the_mean_of_trainings_with_other_seeds_is_a_model_of_anomalies() {
     let explain = ["--quiet", "explain", "moved", "--node", "3", "--device", "cpu"];
     let why = parsed(sandbox.succeeds([&explain[..], &["--format", "json"]].concat()).stdout.as_bytes());
     assert_eq!((&why["node"], why["members"].as_array().unwrap().len()), (&3.into(), 3));
+    assert_eq!(why["not_explained"], json!([]));
     let told = sandbox.succeeds(explain).stdout;
     assert!(told.contains("the mean of the probabilities of gcn-x3-1, gcn-x3-2, gcn-x3-3"), "{told}");
     sandbox.succeeds(["--quiet", "report", "moved", "--device", "cpu", "--top", "3"]);

@@ -1,18 +1,16 @@
 //! How the parts of a layer come together, and the layers: all of it is off unless asked for.
 
 use burn::module::{Module, Param};
+use burn::tensor::Tensor;
 use burn::tensor::activation::sigmoid;
 use burn::tensor::backend::Backend;
-use burn::tensor::{DType, Tensor};
 use graphsieve_kernels::{Activation, GraphBackend, combine, row_dots};
 use serde::{Deserialize, Serialize};
 
 use crate::config::{Jump, Norm, Stage2Model};
 use crate::error::Result;
+use crate::models::layer_norm::LayerNorm;
 use crate::models::parameters::{Export, Init, Parameters};
-
-/// Added to the variance of a row before the division by its root, as in PyTorch.
-pub(crate) const NORM_EPSILON: f64 = 1e-5;
 
 /// What a model does beside the published layers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -70,14 +68,6 @@ pub(super) struct LayerConnections<B: Backend> {
     gates: Vec<Option<Param<Tensor<B, 1>>>>,
 }
 
-#[derive(Module, Debug)]
-struct LayerNorm<B: Backend> {
-    /// `[out]`
-    scale: Param<Tensor<B, 1>>,
-    /// `[out]`
-    shift: Param<Tensor<B, 1>>,
-}
-
 /// The names of the scale and the shift of a layer's normalisation, the layer counted from 0.
 pub(crate) fn norm_names(layer: usize) -> [String; 2] {
     ["scale", "shift"].map(|part| format!("gat{}.norm_{part}", layer + 1))
@@ -104,13 +94,7 @@ impl<B: Backend> LayerConnections<B> {
     ) -> Result<Self> {
         let norm = match connections.norm {
             Norm::None => None,
-            Norm::Layer => {
-                let [scale, shift] = norm_names(layer);
-                Some(LayerNorm {
-                    scale: parameters.vector(&scale, output, Init::Ones)?,
-                    shift: parameters.vector(&shift, output, Init::Zeros)?,
-                })
-            }
+            Norm::Layer => Some(LayerNorm::new(norm_names(layer), output, parameters)?),
         };
         let mut gate = |name: &Option<String>| {
             let name = name.as_ref().map(|name| gate_name(layer, name));
@@ -124,9 +108,7 @@ impl<B: Backend> LayerConnections<B> {
     /// Adds the parameters under their names.
     pub fn export(&self, layer: usize, own: &[Option<String>], export: &mut Export) {
         if let Some(norm) = &self.norm {
-            let [scale, shift] = norm_names(layer);
-            export.vector(scale, &norm.scale);
-            export.vector(shift, &norm.shift);
+            norm.export(norm_names(layer), export);
         }
         for (gate, name) in self.gates.iter().zip(own) {
             if let (Some(gate), Some(name)) = (gate, name) {
@@ -166,18 +148,5 @@ impl<B: GraphBackend> LayerConnections<B> {
     pub fn finished(&self, z: Tensor<B, 2>) -> Tensor<B, 2> {
         let z = self.norm.as_ref().map_or_else(|| z.clone(), |norm| norm.of(z.clone()));
         combine(vec![z], None, 1.0, Activation::Elu)
-    }
-}
-
-impl<B: GraphBackend> LayerNorm<B> {
-    /// `scale * (z - mean(z)) / sqrt(variance(z) + epsilon) + shift` of every row, computed in f32.
-    fn of(&self, z: Tensor<B, 2>) -> Tensor<B, 2> {
-        let dtype = z.dtype();
-        let z = if dtype == DType::F32 { z } else { z.cast(DType::F32) };
-        let centred = z.clone() - z.mean_dim(1);
-        let variance = (centred.clone() * centred.clone()).mean_dim(1);
-        let y =
-            centred / (variance + NORM_EPSILON).sqrt() * self.scale.val().unsqueeze() + self.shift.val().unsqueeze();
-        if dtype == DType::F32 { y } else { y.cast(dtype) }
     }
 }

@@ -12,7 +12,7 @@ use burn_flex::{Flex, FlexDevice};
 use graphsieve_kernels::autodiff_turn;
 
 use super::*;
-use crate::config::Jump;
+use crate::config::{Jump, Norm};
 use crate::graph::{Adjacency, Features, HeteroGraph, RelationSpec};
 use crate::models::attention::Connections;
 use crate::models::parameters::to_host;
@@ -146,10 +146,6 @@ fn add(to: &mut [f64], factor: f64, x: &[f64]) {
     to.iter_mut().zip(x).for_each(|(to, x)| *to += factor * x);
 }
 
-fn relu(rows: Rows) -> Rows {
-    rows.into_iter().map(|row| row.into_iter().map(|z| z.max(0.0)).collect()).collect()
-}
-
 impl Oracle<'_> {
     fn dense(&self, values: &BTreeMap<String, Vec<f64>>, name: &str, x: &Rows) -> Rows {
         let (weight, bias) = (&values[&format!("{name}.weight")], &values[&format!("{name}.bias")]);
@@ -235,22 +231,37 @@ impl Oracle<'_> {
         y
     }
 
+    /// The end of a layer: every row normalised, if it is, then ReLU.
+    fn activated(&self, values: &BTreeMap<String, Vec<f64>>, at: usize, mut rows: Rows) -> Rows {
+        if self.spec.is_normalised() {
+            let [scale, shift] = ["scale", "shift"].map(|part| &values[&format!("norms.{at}.{part}")]);
+            for row in &mut rows {
+                let mean = row.iter().sum::<f64>() / row.len() as f64;
+                let variance = row.iter().map(|z| z * z).sum::<f64>() / row.len() as f64 - mean * mean;
+                for (c, z) in row.iter_mut().enumerate() {
+                    *z = scale[c] * (*z - mean) / (variance + 1e-5).sqrt() + shift[c];
+                }
+            }
+        }
+        rows.into_iter().map(|row| row.into_iter().map(|z| z.max(0.0)).collect()).collect()
+    }
+
     fn logits(&self, values: &BTreeMap<String, Vec<f64>>) -> Rows {
         let layers = self.spec.layers;
         if self.spec.order.is_some() {
             let mut h = self.x.clone();
             for at in 0..2 {
-                h = relu(self.dense(values, &format!("layers.{at}"), &h));
+                h = self.activated(values, at, self.dense(values, &format!("layers.{at}"), &h));
             }
             for at in 2..2 + layers {
-                h = relu(self.wavelets(values, at, &h));
+                h = self.activated(values, at, self.wavelets(values, at, &h));
             }
             return self.dense(values, &format!("layers.{}", 2 + layers), &h);
         }
         let (mut h, mut joined) = (self.x.clone(), vec![Vec::new(); self.x.len()]);
         for at in 0..layers {
             let z = self.layer(values, at, &h);
-            h = if at + 1 == layers && !self.spec.has_head() { z } else { relu(z) };
+            h = if at + 1 == layers && !self.spec.has_head() { z } else { self.activated(values, at, z) };
             joined.iter_mut().zip(&h).for_each(|(all, h)| all.extend_from_slice(h));
         }
         if self.spec.has_head() { self.dense(values, "head", &joined) } else { h }
@@ -389,4 +400,35 @@ fn wavelets_on_what_a_cut_leaves_are_those_of_dense_matrices() {
         }
         check(spec(LayerKind::Ghrn, 2, false, Jump::None), &graph);
     }
+}
+
+fn normalised(spec: ClassifierSpec) -> ClassifierSpec {
+    ClassifierSpec { connections: Connections { norm: Norm::Layer, ..spec.connections }, ..spec }
+}
+
+#[test]
+fn normalised_rows_are_those_of_dense_loops() {
+    for graph in [graph(), typed_graph()] {
+        check(normalised(spec(LayerKind::Sage, 2, false, Jump::None)), &graph);
+        check(normalised(spec(LayerKind::Difference, 3, true, Jump::Concat)), &graph);
+    }
+    check(normalised(spec(LayerKind::H2gcn, 2, false, Jump::Concat)), &graph());
+    check(normalised(spec(LayerKind::Bw, 1, false, Jump::None)), &multi_graph());
+}
+
+#[test]
+fn a_model_begins_the_same_with_normalisation_which_changes_nothing_but_mean_and_deviation() {
+    let new = |spec: &ClassifierSpec| {
+        let parameters = &mut Parameters::from_seed(5, &FlexDevice);
+        named::export(&NodeClassifier::<Flex>::new(spec, parameters, &FlexDevice).unwrap()).0
+    };
+    let plain = spec(LayerKind::Sage, 3, false, Jump::None);
+    let mut with = new(&normalised(plain.clone()));
+    // Of both layers with an activation.
+    for at in 0..2 {
+        assert_eq!(with.remove(&format!("norms.{at}.scale")).unwrap().values, [1.0; HIDDEN]);
+        assert_eq!(with.remove(&format!("norms.{at}.shift")).unwrap().values, [0.0; HIDDEN]);
+    }
+    assert_eq!(with, new(&plain));
+    assert!(!serde_json::to_string(&plain).unwrap().contains("norm\""));
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::EdgeCut;
-use crate::config::{ClassifyModel, Jump, LayerKind};
+use crate::config::{ClassifyModel, Jump, LayerKind, Norm};
 use crate::error::{Error, Result};
 use crate::graph::{Dataset, Features, HeteroGraph};
 use crate::models::attention::Connections;
@@ -38,7 +38,7 @@ pub struct ClassifierSpec {
     /// Places of the relations whose edges have weights that the layers read, ascending.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub weighted: Vec<usize>,
-    /// What is beside the layers, of those with a transform of nodes themselves.
+    /// What is beside the layers: normalisation, and more of those with a transform of nodes themselves.
     #[serde(flatten)]
     pub connections: Connections,
     /// Order of the wavelets, where there are any.
@@ -103,6 +103,11 @@ impl ClassifierSpec {
     /// Whether a linear head reads all layers.
     pub fn has_head(&self) -> bool {
         self.connections.jump != Jump::None
+    }
+
+    /// Whether rows are normalised before an activation.
+    pub fn is_normalised(&self) -> bool {
+        self.connections.norm == Norm::Layer
     }
 
     /// Columns before layer `at` and after it.
@@ -238,10 +243,10 @@ impl ClassifierSpec {
                 return refused(key, expected, if found { "some" } else { "none" }.into());
             }
         }
-        let Connections { residual, jump, .. } = self.connections;
-        let plain = Connections { residual, jump, ..Connections::default() };
+        let Connections { residual, norm, jump, .. } = self.connections;
+        let plain = Connections { norm, ..Connections::default() };
         let beside = self.layer.has_own() && jump != Jump::Max;
-        if self.connections != if beside { plain } else { Connections::default() } {
+        if self.connections != if beside { Connections { residual, jump, ..plain } } else { plain } {
             let expected = format!("connections that {} has", self.layer.name());
             return refused("jump", expected, format!("{:?}", self.connections));
         }
@@ -314,6 +319,9 @@ mod tests {
         let ghrn = ClassifierSpec { layer: LayerKind::Ghrn, order: Some(2), attention: None, ..good.clone() };
         let cuts = |share| Some(EdgeCut { share, ..cut.clone() });
         assert!(ClassifierSpec { cut: cuts(0.5), ..ghrn.clone() }.check().is_ok());
+        let normalised = Connections { norm: Norm::Layer, ..Connections::default() };
+        assert!(ClassifierSpec { connections: normalised, ..good.clone() }.check().is_ok());
+        let gated = Connections { gate: true, ..Connections::default() };
         let nowhere = RelationShape { name: "knows".into(), src: 0, dst: 1 };
         let wrong = [
             ("model.layers", ClassifierSpec { layers: 0, ..good.clone() }),
@@ -328,6 +336,7 @@ mod tests {
             ("model.cut", ClassifierSpec { cut: cuts(1.0), ..ghrn.clone() }),
             ("model.cut", ClassifierSpec { cut: cuts(0.5), input: 9, ..ghrn }),
             ("model.jump", ClassifierSpec { connections: jump, ..good.clone() }),
+            ("model.jump", ClassifierSpec { connections: gated, ..good.clone() }),
             ("model.heads", with(shape(0, 0.5))),
             ("model.hidden", with(shape(3, 0.5))),
             ("model.attention.dropout", with(shape(2, 1.0))),

@@ -3,6 +3,7 @@
 
 pub mod drawing;
 mod explanation;
+mod members;
 mod names;
 mod network;
 mod neural;
@@ -15,6 +16,7 @@ mod stage3;
 use std::cmp::Ordering;
 
 pub use explanation::{BlockPart, ColumnPart, Explanation, Method, NeighbourPart, PathPart, RelationPart, SimilarPart};
+pub use members::Coverage;
 pub use names::{between, name_of, node_of};
 pub use run::{explain_members, explain_run, is_explained, open_run};
 

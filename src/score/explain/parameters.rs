@@ -185,7 +185,10 @@ pub(super) fn of_classifier(
                 false => vec![numbers(&format!("layers.{at}.bias"))],
             },
             gates: Vec::new(),
-            norm: None,
+            norm: (spec.is_normalised() && (!last || carries)).then(|| {
+                let [scale, shift] = ["scale", "shift"].map(|part| numbers(&format!("norms.{at}.{part}")));
+                Normalised { scale, shift }
+            }),
         }
     };
     let network = Network {

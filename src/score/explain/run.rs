@@ -7,6 +7,7 @@ use graphsieve_kernels::GraphBackend;
 use ndarray::Array2;
 
 use super::explanation::Explanation;
+use super::members::{Coverage, has_explained_layers, members_of};
 use super::names::Names;
 use super::network::{Edges, View};
 use super::neural::{Columns, Model, Question};
@@ -31,7 +32,7 @@ use crate::models::tree_ensemble::TreeCheckpoint;
 use crate::models::weights::{ModelSpec, Weights};
 use crate::run::RunDir;
 use crate::run::calibration::{read_calibration, read_class_calibrations};
-use crate::run::ensemble::{Ensemble, Member};
+use crate::run::ensemble::Ensemble;
 use crate::run::model::model_of;
 use crate::score::classes::features_for;
 use crate::score::{ClassView, Computed, ScoreOptions, ScoredRun, Scores, Stage, check_class, compute};
@@ -118,7 +119,7 @@ pub fn open_run<B: GraphBackend>(
 /// A checkpoint or an input that cannot be read or does not fit the data; a node without a score.
 pub fn explain_run<B: GraphBackend>(run: &ScoredRun, nodes: &[u32], device: &B::Device) -> Result<Vec<Explanation>> {
     if let Some(ensemble) = &run.ensemble {
-        let best = explained_members(run.run.path(), ensemble)?.into_iter().next();
+        let best = members_of(run.run.path(), ensemble)?.0.into_iter().next();
         let (_, member) = best.ok_or_else(|| refused_layers(run.run.path(), &run.config))?;
         return explain_run::<B>(&member_at::<B>(run, &member, device)?, nodes, device);
     }
@@ -141,7 +142,7 @@ pub fn explain_run<B: GraphBackend>(run: &ScoredRun, nodes: &[u32], device: &B::
 }
 
 /// What each member of an ensemble says of some nodes, by its name; of any other run what it says itself, without a
-/// name. Members that cannot be explained are left out.
+/// name. Members that cannot be explained are left out, see [`Coverage`].
 ///
 /// # Errors
 /// As for [`explain_run`].
@@ -156,8 +157,7 @@ pub fn explain_members<B: GraphBackend>(
     let explained = |(name, member): (String, PathBuf)| {
         Ok((name, explain_run::<B>(&member_at::<B>(run, &member, device)?, nodes, device)?))
     };
-    let said: Vec<_> =
-        explained_members(run.run.path(), ensemble)?.into_iter().map(explained).collect::<Result<_>>()?;
+    let said: Vec<_> = members_of(run.run.path(), ensemble)?.0.into_iter().map(explained).collect::<Result<_>>()?;
     if said.is_empty() { Err(refused_layers(run.run.path(), &run.config)) } else { Ok(said) }
 }
 
@@ -166,33 +166,10 @@ pub fn explain_members<B: GraphBackend>(
 /// # Errors
 /// Runs of members that cannot be read.
 pub fn is_explained(run: &ScoredRun) -> Result<bool> {
-    match &run.ensemble {
-        Some(ensemble) => Ok(!explained_members(run.run.path(), ensemble)?.is_empty()),
-        None => Ok(has_explained_layers(&run.config)),
-    }
-}
-
-/// Whether the results of its layers are sums over neighbours with coefficients of their own.
-fn has_explained_layers(config: &RunConfig) -> bool {
-    !matches!(config, RunConfig::Classify(config) if !config.model.layer.adds_up())
-}
-
-/// Name and run of the members of the ensemble of `run` that can be explained, the best first.
-fn explained_members(run: &Path, ensemble: &Ensemble) -> Result<Vec<(String, PathBuf)>> {
-    let mut explained = Vec::new();
-    for Member { name, run: member, .. } in &ensemble.members {
-        let path = run.join(member);
-        // A member can be a mean itself.
-        let is_explained = match Ensemble::of_run(&path)? {
-            Some(own) => !explained_members(&path, &own)?.is_empty(),
-            None => has_explained_layers(&RunConfig::load_kept(&path.join("config.toml"), &[])?),
-        };
-        match is_explained {
-            true => explained.push((name.clone(), path)),
-            false => log::info!("{name} cannot be explained and is left out"),
-        }
-    }
-    Ok(explained)
+    Ok(match Coverage::of(run)? {
+        Some(coverage) => coverage.of_first().is_some(),
+        None => has_explained_layers(&run.config),
+    })
 }
 
 /// A member of the ensemble `run`, on its data.

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::models::attention::NORM_EPSILON;
+use crate::models::layer_norm::NORM_EPSILON;
 
 /// Layers of one kind, in f64. For a node `i` of type `t`
 ///
@@ -126,7 +126,8 @@ impl Gate {
     }
 }
 
-/// `scale * (z - mean(z)) / deviation(z) + shift`.
+/// `scale * (z - mean(z)) / deviation(z) + shift` of the last columns of a row, as many as `scale` has; those before
+/// them stay as they are.
 #[derive(Clone, Debug)]
 pub(crate) struct Normalised {
     pub scale: Vec<f64>,
@@ -136,6 +137,8 @@ pub(crate) struct Normalised {
 impl Normalised {
     /// Normalises a row, and returns the inverse of its deviation.
     pub fn apply(&self, z: &mut [f64]) -> f64 {
+        let first = z.len() - self.scale.len();
+        let z = &mut z[first..];
         let mean = z.iter().sum::<f64>() / z.len() as f64;
         let variance = z.iter().map(|z| (z - mean).powi(2)).sum::<f64>() / z.len() as f64;
         let inverse = 1.0 / (variance + NORM_EPSILON).sqrt();
@@ -144,12 +147,15 @@ impl Normalised {
         inverse
     }
 
-    /// What units before add, where those after add `of_z` and the deviation is held.
-    pub fn back(&self, of_z: &[f64], inverse: f64) -> Vec<f64> {
-        let mut before: Vec<f64> = of_z.iter().zip(&self.scale).map(|(of_z, scale)| of_z * scale * inverse).collect();
-        let mean = before.iter().sum::<f64>() / before.len() as f64;
-        before.iter_mut().for_each(|of_z| *of_z -= mean);
-        before
+    /// What the shift adds, and what units before add, where those after add `of_z` and the deviation is held.
+    pub fn back(&self, mut of_z: Vec<f64>, inverse: f64) -> (f64, Vec<f64>) {
+        let first = of_z.len() - self.scale.len();
+        let after = &mut of_z[first..];
+        let of_shift = dot(&self.shift, after);
+        after.iter_mut().zip(&self.scale).for_each(|(of_z, scale)| *of_z *= scale * inverse);
+        let mean = after.iter().sum::<f64>() / after.len() as f64;
+        after.iter_mut().for_each(|of_z| *of_z -= mean);
+        (of_shift, of_z)
     }
 }
 

@@ -117,7 +117,7 @@ impl Ego<'_> {
             relevance.iter().zip(z).map(|(relevance, &z)| relevance * of.activation.slope(z)).collect();
         let (of_shift, of_sum) = match &of.norm {
             None => (0.0, of_z),
-            Some(norm) => (dot(&norm.shift, &of_z), norm.back(&of_z, held.inverse)),
+            Some(norm) => norm.back(of_z, held.inverse),
         };
         let t = self.view.edges.graph().type_of(node as usize);
         (of_shift + of.bias.get(t).map_or(0.0, |bias| dot(bias, &of_sum)), of_sum)

@@ -73,6 +73,7 @@ impl ClassifierData {
             weighted: Vec::new(),
             connections: Connections {
                 residual: config.model.residual,
+                norm: config.model.norm,
                 jump: config.model.jump,
                 ..Connections::default()
             },

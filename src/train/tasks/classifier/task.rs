@@ -220,7 +220,7 @@ impl<B: GraphBackend> Task<B> for Classifier<B> {
         let ClassifyTrain { weight_decay, decayed_layers, .. } = self.config.train;
         let applies: fn(&str) -> bool = match decayed_layers {
             DecayedLayers::First => |name| name.starts_with("layers.0.") && !name.ends_with(".bias"),
-            DecayedLayers::All => |name| !name.ends_with(".bias"),
+            DecayedLayers::All => |name| !name.ends_with(".bias") && !name.starts_with("norms."),
         };
         let optimiser = Optimiser::new(&self.train);
         if weight_decay == 0.0 {

@@ -12,7 +12,7 @@ use rand_chacha::ChaCha8Rng;
 use super::super::super::parameters::of_classifier;
 use super::super::*;
 use super::{ALL, assert_adds_up};
-use crate::config::{Jump, LayerKind};
+use crate::config::{Jump, LayerKind, Norm};
 use crate::graph::{Adjacency, EdgeMatrix, Features, HeteroGraph, RelationSpec};
 use crate::models::attention::Connections;
 use crate::models::device_graph::DeviceGraph;
@@ -243,6 +243,20 @@ fn differences_from_neighbours_are_explained_as_they_compute() {
         };
         check(&graph, [apart(1, false, Jump::None), apart(2, true, Jump::None), apart(2, false, Jump::Concat)]);
     }
+}
+
+#[test]
+fn normalised_rows_are_explained_as_they_compute() {
+    let normalised = |layer, layers, jump| {
+        let connections = Connections { norm: Norm::Layer, jump, residual: layers > 2, ..Connections::default() };
+        ClassifierSpec { connections, ..spec(layer, layers, [2, 1], false) }
+    };
+    for graph in [graph(), typed_graph()] {
+        let (sage, apart) = (LayerKind::Sage, LayerKind::Difference);
+        let specs = [(sage, 2, Jump::None), (sage, 3, Jump::Concat), (apart, 2, Jump::Concat)];
+        check(&graph, specs.map(|(layer, layers, jump)| normalised(layer, layers, jump)));
+    }
+    check(&graph(), [LayerKind::Gcn, LayerKind::Gat].map(|layer| normalised(layer, 2, Jump::None)));
 }
 
 #[test]
