@@ -300,7 +300,7 @@ mod tests {
         let of = |causal: bool| {
             let mut layers = HostNormalisation::of(graph.clone(), causal).of_blocks(
                 &[vec![0, 1, 3, 5]],
-                &[block.clone()],
+                std::slice::from_ref(&block),
                 &FlexDevice,
             );
             let Normalisation { dst_scale, src_scale, self_weight } = layers[0].relations.remove(0).normalisation;
