@@ -270,7 +270,8 @@ impl Candidate {
     /// # Errors
     /// None: the shipped file is one of Stage 1.
     pub fn stage1(config: &AutoConfig) -> Result<Stage1Config> {
-        let RunConfig::Stage1(mut own) = RunConfig::parse(STAGE1, Path::new("stage1"), &[])? else {
+        let set: Vec<String> = AUTO.iter().map(|set| set.to_string()).collect();
+        let RunConfig::Stage1(mut own) = RunConfig::parse(STAGE1, Path::new("stage1"), &set)? else {
             unreachable!("the shipped file of Stage 1")
         };
         own.name = format!("{}-stage1", config.name);

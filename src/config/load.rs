@@ -7,7 +7,7 @@ use serde::Deserialize;
 use super::auto;
 use super::classify;
 use super::document::{self, COMMAND_LINE, Entry, Table, Value};
-use super::loader::LoaderMode;
+use super::loader::{Draw, LoaderMode};
 use super::reader::{Document, Unread};
 use super::schema::{PipelineConfig, RunConfig, Stage1Config, Stage2Config};
 use super::sections::{OwnTransform, TimeEncodingKind};
@@ -115,13 +115,21 @@ fn stage1(document: &Document, mut default: Stage1Config) -> Result<Stage1Config
     document.check_name(&config.name, MAX_NAME)?;
     document.check_path(&config.data.path)?;
     config.train.resolve(document)?;
+    config.loader.check(document, default.loader.fanouts.len())?;
+    if config.loader.draw == Draw::Weighted {
+        let expected =
+            "\"uniform\" or \"latest\": draws by weight do not estimate the sums over all neighbours of Stage 1";
+        let help = "leave it out; with model.edge_weights = true edges count by their weight whichever are drawn";
+        return Err(document.error("loader.draw", expected, help));
+    }
     let nothing_held_out = Unread {
         when: config.split.held_out == 0.0,
         keys: &[("split.seed", "the seed of the choice of held-out edges")],
         since: "split.held_out = 0 holds none out",
         help: "set split.held_out above 0, or remove the key",
     };
-    let unread = config.train.unread(LoaderMode::Full).into_iter().chain([nothing_held_out]);
+    let unread = config.loader.unread().into_iter().chain(config.train.unread(config.loader.mode));
+    let unread = unread.chain([nothing_held_out]);
     document.check_read(&config, &default, &unread.collect::<Vec<_>>())?;
     Ok(config)
 }

@@ -6,7 +6,7 @@ use super::ranges::*;
 use super::reader::{Document, Unread};
 use crate::error::Result;
 
-/// `[loader]` of Stage 2 and of node classification.
+/// `[loader]` of Stage 1, of Stage 2 and of node classification.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LoaderConfig {
     /// Whether an epoch computes the graph at once or in sampled mini-batches. Default `full`.
@@ -18,8 +18,9 @@ pub struct LoaderConfig {
     pub fanouts: Vec<usize>,
     /// Which in-neighbours are sampled. Default `uniform`.
     pub draw: Draw,
-    /// Seeds of a mini-batch, at least 1: in Stage 2 labelled nodes and ends of the edges of the loss, in a
-    /// classification training nodes. Default 4096; 1024 of a classification.
+    /// Seeds of a mini-batch, at least 1: in Stage 1 edges of the loss, with the pairs that were drawn for them, in Stage
+    /// 2 labelled nodes and ends of the edges of the loss, in a classification training nodes. Default 4096; 1024 of a
+    /// classification.
     #[serde(deserialize_with = "at_least::<1, _>")]
     pub batch_size: usize,
     /// Batches in a row that draw alike, so that fewer rows move; 0 lets every node draw on its own. Default 0.

@@ -148,6 +148,8 @@ pub struct Stage1Config {
     pub train: TrainConfig,
     /// `[sampling]`
     pub sampling: SamplingConfig,
+    /// `[loader]`
+    pub loader: LoaderConfig,
     /// `[split]`
     pub split: EdgeSplitConfig,
     /// `[temperature]`
@@ -166,6 +168,7 @@ impl Stage1Config {
             model: Stage1Model { hidden: 128, out: 128, edge_weights: false },
             train: TrainConfig::stage1(),
             sampling: SamplingConfig::default(),
+            loader: LoaderConfig::default(),
             split: EdgeSplitConfig::new(42),
             temperature: TemperatureConfig::default(),
             output: OutputConfig::default(),

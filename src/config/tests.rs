@@ -99,6 +99,19 @@ fn unusual() -> [RunConfig; 3] {
         loss_scale: 8.0,
     };
     let output = OutputConfig { dir: "out \"x\" ü".into(), plots: false };
+    let loader = LoaderConfig {
+        mode: LoaderMode::Auto,
+        fanouts: vec![0, 7],
+        draw: Draw::Latest,
+        batch_size: 3,
+        kappa: 5,
+        window: false,
+        hot: 1.0,
+        hot_by: HotBy::Degree,
+        transfer: Transfer::Gathered,
+        prefetch: 4,
+        memory: 2.5,
+    };
     let stage1 = Stage1Config {
         name: "a-b_c.d".into(),
         seed: i64::MAX as u64,
@@ -110,6 +123,7 @@ fn unusual() -> [RunConfig; 3] {
             default_edges: 5,
             negatives_per_positive: 6,
         },
+        loader: LoaderConfig::default(),
         split: EdgeSplitConfig { held_out: 0.125, seed: 21 },
         temperature: TemperatureConfig { warmup_epochs: 0, start: 1.5, peak: 2.5, end: 0.5 },
         output: output.clone(),
@@ -142,24 +156,11 @@ fn unusual() -> [RunConfig; 3] {
             labels: true,
             label_rate: 0.25,
         },
-        // Mini-batches have no chunks of rows.
         train: TrainConfig { chunk_size: None, ..train },
         drop_edge: DropEdgeConfig { rate: 0.1 },
         loss: LossConfig { positive_weight: None, focal_gamma: 1.5, lambda_unsup: 0.25, samples_per_relation: 11 },
         early_stop: EarlyStopConfig { metric: RankingMetric::AveragePrecision, patience: Some(9) },
-        loader: LoaderConfig {
-            mode: LoaderMode::Auto,
-            fanouts: vec![0, 7],
-            draw: Draw::Latest,
-            batch_size: 3,
-            kappa: 5,
-            window: false,
-            hot: 1.0,
-            hot_by: HotBy::Degree,
-            transfer: Transfer::Gathered,
-            prefetch: 4,
-            memory: 2.5,
-        },
+        loader: loader.clone(),
         split: SplitConfig { train: 0.5, validation: 0.3, test: 0.2, seed: 13 }.into(),
         output: output.clone(),
     };
@@ -171,6 +172,9 @@ fn unusual() -> [RunConfig; 3] {
         seed,
         output: out,
         model: Stage1Model { edge_weights: true, ..stage1.model.clone() },
+        // Mini-batches have no chunks of rows.
+        train: TrainConfig { chunk_size: None, ..stage1.train.clone() },
+        loader,
         ..stage1.clone()
     };
     let (name, seed, out) = inside("stage2");
@@ -385,6 +389,13 @@ fn seeds_of_parts_follow_the_run_unless_given() {
 }
 
 #[test]
+fn draws_by_weight_of_stage_1_are_refused() {
+    let [_, key, found, expected, help] = error(STAGE1, &["loader.mode=sampled", "loader.draw=weighted"]);
+    assert_eq!([&*key, &*found], ["loader.draw", "weighted"]);
+    assert!(expected.contains("do not estimate") && help.contains("model.edge_weights"), "{expected}\n{help}");
+}
+
+#[test]
 fn a_key_of_a_classification_that_would_be_ignored_is_refused() {
     let refused = |overrides: &[&str], key: &str, text: &str| {
         let [_, named, _, expected, _] = error(CLASSIFY, overrides);
@@ -446,6 +457,11 @@ const UNREAD: &[(&str, &[&str], &str, &str)] = &[
     (STAGE2, &["train.loss_scale=8"], "only train.precision = \"f16\"", "train.precision = \"f16\""),
     (STAGE2, &["train.learning_rate_min=1e-6"], "has one step size", "train.schedule = \"cosine\""),
     (STAGE2, &["loss.lambda_unsup=0", "loss.samples_per_relation=7"], "leaves this term out", "lambda_unsup above 0"),
+    (STAGE1, &["loader.fanouts=[5, 5]"], "samples nothing", "loader.mode = \"sampled\" or \"auto\""),
+    (STAGE1, &["loader.batch_size=7"], "samples nothing", "how many seeds"),
+    (STAGE1, &["loader.mode=sampled", "train.rows=all"], "computes mini-batches", "loader.mode = \"full\""),
+    (STAGE1, &["loader.mode=auto", "train.chunk_size=9"], "no chunks of rows", "rows of the whole graph"),
+    (STAGE1, &["loader.mode=auto", "loader.transfer=resident", "loader.hot=0.5"], "keeps all", "\"zero_copy\""),
     (STAGE1, &["train.precision=bf16", "train.loss_scale=8"], "only train.precision = \"f16\"", "against gradients"),
     (STAGE1, &["train.schedule=constant", "train.learning_rate_min=1e-6"], "has one step size", "\"cosine\""),
     (CLASSIFY, &["loader.batch_size=7"], "samples nothing", "how many seeds"),
@@ -476,6 +492,7 @@ const UNREAD: &[(&str, &[&str], &str, &str)] = &[
     (STAGE3, &["features.stage2_folds=3"], "no section [stage2]", "add the section"),
     (PIPELINE, &["stage2.loader.hot=0.5"], "samples nothing", "\"sampled\" or \"auto\""),
     (PIPELINE, &["stage2.loader.mode=sampled", "stage2.train.rows=all"], "mini-batches", "\"full\" or \"auto\""),
+    (PIPELINE, &["stage1.loader.hot=0.5"], "samples nothing", "\"sampled\" or \"auto\""),
     (PIPELINE, &["stage1.train.loss_scale=8"], "only train.precision", "train.precision = \"f16\""),
     (STAGE3, &["stage2.loader.mode=sampled", "stage2.train.chunk_size=9"], "mini-batches", "loader.mode = \"full\""),
 ];
@@ -501,7 +518,9 @@ fn a_key_that_nothing_reads_may_say_its_default_and_works_where_something_reads_
         let read = parse(document, overrides);
         assert!(read.is_ok(), "{overrides:?}: {}", read.unwrap_err());
     };
-    for (document, fanouts, batch) in [(STAGE2, "[15, 10]", 4096), (CLASSIFY, "[10, 10]", 1024)] {
+    for (document, fanouts, batch) in
+        [(STAGE1, "[15, 10]", 4096), (STAGE2, "[15, 10]", 4096), (CLASSIFY, "[10, 10]", 1024)]
+    {
         let defaults =
             ["fanouts=".to_string() + fanouts, format!("batch_size={batch}"), "kappa=0".into(), "window=true".into()];
         let more = ["draw=uniform", "hot=0.2", "hot_by=presample", "transfer=auto", "prefetch=2", "memory=0"]

@@ -1,6 +1,7 @@
 //! Stage 1 on any graph with the node types, streams and feature columns that it was trained on.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use burn::tensor::{DType, Tensor};
 use graphsieve_kernels::GraphBackend;
@@ -10,8 +11,10 @@ use crate::config::{EMBEDDINGS_FILE, RunConfig, Stage1Config, Stage2Input, embed
 use crate::error::{Error, Result};
 use crate::graph::{Dataset, Features, Filling, HeteroGraph, read_embeddings};
 use crate::infer::attention::{as_features, check_width, input_features};
+use crate::infer::layerwise_embeddings::embeddings;
+use crate::infer::plan;
 use crate::models::TripleStreamGae;
-use crate::models::auto_encoder::{AutoEncoderSpec, Inputs, Normalisation};
+use crate::models::auto_encoder::{AutoEncoderSpec, HostNormalisation, Inputs, Normalisation};
 use crate::models::device_graph::{DeviceGraph, check_device, upload_features};
 use crate::models::parameters::{Parameters, rows_to_host};
 use crate::models::precision::dtype_on;
@@ -75,6 +78,11 @@ impl Stage1 {
             Some(config) => dtype_on::<B>(config.train.precision, device)?,
             None => DType::F32,
         };
+        let planned = |config: &Stage1Config| plan::auto_encoder::<B>(config, graph, spec.input, device).sampled;
+        if self.trained.as_ref().is_some_and(planned) {
+            let normalisation = HostNormalisation::of(Arc::new(graph.clone()), spec.causal);
+            return embeddings(&model, &normalisation, features, storage, device);
+        }
         let chunk_rows = self.trained.as_ref().and_then(|config| config.train.chunk_size);
         let x: Vec<Tensor<B, 2>> = upload_features(graph.node_types(), features, storage, device)?;
         let on_device = DeviceGraph::<B>::upload(graph, device)?;

@@ -6,6 +6,7 @@ pub mod embed;
 pub mod label_input;
 pub mod layerwise;
 pub mod layerwise_classes;
+pub mod layerwise_embeddings;
 pub mod plan;
 pub mod sampled_input;
 pub mod tree_table;

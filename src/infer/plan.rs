@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use graphsieve_kernels::GraphBackend;
 
-use crate::config::{ClassifyConfig, LoaderConfig, LoaderMode, Rows, Stage2Config};
+use crate::config::{ClassifyConfig, LoaderConfig, LoaderMode, Rows, Stage1Config, Stage2Config};
 use crate::graph::{Features, HeteroGraph};
 use crate::loader::Footprint;
 use crate::models::node_classifier::ClassifierSpec;
@@ -71,6 +71,41 @@ pub fn memory_of<B: GraphBackend>(loader: &LoaderConfig, device: &B::Device) -> 
     match loader.memory {
         0.0 => B::available_memory(device),
         memory => Some((memory * 1e9) as u64),
+    }
+}
+
+/// Whether Stage 1 is trained at once on a graph with features of `width` columns.
+pub fn auto_encoder<B: GraphBackend>(
+    config: &Stage1Config,
+    graph: &HeteroGraph,
+    width: usize,
+    device: &B::Device,
+) -> Plan {
+    Plan::new::<B>(&config.loader, || auto_encoder_footprint(config, graph, width), device)
+}
+
+/// What a training takes that computes the whole graph at once.
+fn auto_encoder_footprint(config: &Stage1Config, graph: &HeteroGraph, width: usize) -> Footprint {
+    let element = dtype(config.train.precision).size() as u64;
+    let (hidden, out, width) = (config.model.hidden as u64, config.model.out as u64, width as u64);
+    let whole = config.train.chunk_size.is_none();
+    let passes = match config.train.rows {
+        Rows::Reachable => 1,
+        Rows::All => 2,
+    };
+    // Sums over the neighbours of every relation are kept beside the rows: of the features for all epochs, of the
+    // hidden layer in a pass. In chunks of rows there are results alone.
+    let columns = |t: usize| {
+        let into = graph.relations().iter().filter(|relation| relation.dst == t).count() as u64;
+        let sums = if whole { into } else { 0 };
+        let kept = if whole { (into + 1) * width } else { 0 };
+        kept + passes * (hidden * (1 + sums) + 2 * out)
+    };
+    let rows = graph.node_types().iter().enumerate().map(|(t, of)| of.count as u64 * columns(t));
+    Footprint {
+        graph: adjacency_bytes(graph),
+        features: graph.num_nodes() as u64 * width * element,
+        activations: rows.sum::<u64>() * element,
     }
 }
 

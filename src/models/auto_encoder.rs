@@ -1,5 +1,6 @@
 //! Stage 1: the triple-stream graph auto-encoder.
 
+mod in_batches;
 mod in_chunks;
 
 use std::path::Path;
@@ -13,6 +14,7 @@ use graphsieve_kernels::{
 };
 use serde::{Deserialize, Serialize};
 
+pub use self::in_batches::{BatchNormalisation, HostNormalisation};
 use super::attention::blank;
 use super::device_graph::{DeviceGraph, DeviceRelation};
 use super::parameters::{Export, Init, Parameters};
@@ -173,6 +175,25 @@ impl<B: Backend> Normalisation<B> {
     }
 
     fn of_relation(relation: &Relation, causal: bool, device: &B::Device) -> Self {
+        let Factors { dst_scale, src_scale, self_weight } = Factors::of(relation, causal);
+        let vector = |values: Vec<f32>| {
+            let len = values.len();
+            Tensor::<B, 1>::from_data(TensorData::new(values, [len]), device)
+        };
+        Self { dst_scale: vector(dst_scale), src_scale: vector(src_scale), self_weight: self_weight.map(vector) }
+    }
+}
+
+/// The same in host memory.
+#[derive(Clone, Debug)]
+struct Factors {
+    dst_scale: Vec<f32>,
+    src_scale: Vec<f32>,
+    self_weight: Option<Vec<f32>>,
+}
+
+impl Factors {
+    fn of(relation: &Relation, causal: bool) -> Self {
         let forward = &relation.forward;
         let may_loop = relation.loops.in_range > 0;
         let own_loop = |i: usize| may_loop && forward.row(i).contains(&(i as u32));
@@ -185,18 +206,14 @@ impl<B: Backend> Normalisation<B> {
         let sources = relation.reverse.num_rows();
         let src_loop = |j: usize| relation.src == relation.dst && has_loop[j];
         let src_degree: Vec<f32> = out_of.into_iter().enumerate().map(|(j, sum)| degree(sum, src_loop(j))).collect();
-        let vector = |values: Vec<f32>| {
-            let len = values.len();
-            Tensor::<B, 1>::from_data(TensorData::new(values, [len]), device)
-        };
-        let inverse_root = |degree: &[f32]| vector(degree.iter().map(|d| 1.0 / d.max(1.0).sqrt()).collect());
+        let inverse_root = |degree: &[f32]| degree.iter().map(|d| 1.0 / d.max(1.0).sqrt()).collect();
         let self_weight = (!has_loop.iter().all(|&l| l)).then(|| {
             let weights = dst_degree.iter().zip(&has_loop).map(|(d, &l)| if l { 0.0 } else { 1.0 / d.max(1.0) });
-            vector(weights.collect())
+            weights.collect()
         });
         if causal {
             let means = dst_degree.iter().map(|d| 1.0 / d.max(1.0)).collect();
-            return Self { dst_scale: vector(means), src_scale: vector(vec![1.0; sources]), self_weight };
+            return Self { dst_scale: means, src_scale: vec![1.0; sources], self_weight };
         }
         Self { dst_scale: inverse_root(&dst_degree), src_scale: inverse_root(&src_degree), self_weight }
     }
@@ -373,8 +390,12 @@ impl<B: GraphBackend> ConvolutionLayer<B> {
 
     /// The biases of all relations into a type together.
     fn bias(&self, graph: &DeviceGraph<B>, t: usize) -> Option<Tensor<B, 1>> {
-        let into = graph.relations.iter().filter(|r| r.dst == t).map(|r| self.streams[r.stream].bias.val());
-        into.reduce(|a, b| a + b)
+        self.biases(graph.relations.iter().filter(|r| r.dst == t).map(|r| r.stream))
+    }
+
+    /// The biases of some streams together.
+    fn biases(&self, streams: impl Iterator<Item = usize>) -> Option<Tensor<B, 1>> {
+        streams.map(|stream| self.streams[stream].bias.val()).reduce(|a, b| a + b)
     }
 }
 

@@ -10,7 +10,9 @@ use rayon::prelude::*;
 
 use crate::error::{Error, MEMORY_HELP, Result};
 use crate::graph::{Adjacency, Ages, FeatureValues, Features, HeteroGraph, NodeType, Relation, Rows};
-use crate::nn::{Block, KeptRows, RelationEdges, ages_between, edge_ages, edge_values, edge_weights, node_times};
+use crate::nn::{
+    Block, KeptRows, RelationEdges, ages_between, edge_ages, edge_values, edge_weights, inner_age, node_times,
+};
 
 /// The relations of a [`HeteroGraph`] as device adjacencies. A relation and its reverse share their arrays.
 #[derive(Clone, Debug)]
@@ -142,10 +144,7 @@ impl<B: Backend> DeviceGraph<Autodiff<B>> {
             csr: r.csr.clone().inner(),
             id: r.id,
             values: r.values.clone().map(Tensor::inner),
-            age: r.age.clone().map(|age| match age {
-                Age::Edges(ages) => Age::Edges(ages.inner()),
-                Age::Nodes { dst, src } => Age::Nodes { dst: dst.inner(), src: src.inner() },
-            }),
+            age: r.age.clone().map(inner_age),
         };
         DeviceGraph {
             node_types: self.node_types.clone(),

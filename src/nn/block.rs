@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use burn::backend::Autodiff;
 use burn::tensor::backend::Backend;
 use burn::tensor::{DType, Int, Tensor, TensorData};
 use graphsieve_kernels::{Age, Csr, DropEdge, GraphBackend, NodeSet, select_rows};
@@ -116,6 +117,49 @@ pub fn node_times<B: Backend>(times: &[i32], device: &B::Device) -> Tensor<B, 1,
 /// Ages of edges by the times of the nodes at both ends, destinations first.
 pub fn ages_between<B: Backend>([dst, src]: [&Option<Tensor<B, 1, Int>>; 2]) -> Option<Age<B>> {
     Some(Age::Nodes { dst: dst.clone()?, src: src.clone()? })
+}
+
+/// The same ages for passes that record nothing.
+pub fn inner_age<B: Backend>(age: Age<Autodiff<B>>) -> Age<B> {
+    match age {
+        Age::Edges(ages) => Age::Edges(ages.inner()),
+        Age::Nodes { dst, src } => Age::Nodes { dst: dst.inner(), src: src.inner() },
+    }
+}
+
+impl<B: Backend> KeptRows<Autodiff<B>> {
+    /// The same for passes that record nothing.
+    pub fn inner(self) -> KeptRows<B> {
+        match self {
+            KeptRows::Selected { before, after, of } => {
+                KeptRows::Selected { before: before.map(NodeSet::inner), after: after.map(NodeSet::inner), of }
+            }
+            KeptRows::Listed(set) => KeptRows::Listed(set.inner()),
+            KeptRows::Slice { first, rows, of } => KeptRows::Slice { first, rows, of },
+        }
+    }
+}
+
+impl<B: Backend> Block<Autodiff<B>> {
+    /// The same for passes that record nothing.
+    pub fn inner(self) -> Block<B> {
+        let edges = |edges: RelationEdges<Autodiff<B>>| RelationEdges {
+            relation: edges.relation,
+            src: edges.src,
+            dst: edges.dst,
+            stream: edges.stream,
+            csr: edges.csr.inner(),
+            drop_edge: edges.drop_edge,
+            values: edges.values.map(Tensor::inner),
+            age: edges.age.map(inner_age),
+        };
+        Block {
+            edges: self.edges.into_iter().map(edges).collect(),
+            kept: self.kept.into_iter().map(KeptRows::inner).collect(),
+            streams_into: self.streams_into,
+            reads_data: self.reads_data,
+        }
+    }
 }
 
 impl<B: GraphBackend> KeptRows<B> {

@@ -42,7 +42,9 @@ mod typed_edges;
 pub use aggregation::Aggregation;
 pub use appnp_conv::{AppnpConv, AppnpConvConfig};
 pub(crate) use attention::{by_head, folded};
-pub use block::{Block, KeptRows, RelationEdges, ages_between, edge_ages, edge_values, edge_weights, node_times};
+pub use block::{
+    Block, KeptRows, RelationEdges, ages_between, edge_ages, edge_values, edge_weights, inner_age, node_times,
+};
 pub use bw_conv::{BwConv, BwConvConfig};
 pub use conv::{Conv, ConvConfig};
 pub use gat_conv::{GatConv, GatConvConfig};

@@ -96,12 +96,25 @@ pub struct LabelledPairs {
 }
 
 impl LabelledPairs {
-    /// A part of the positives of [`labelled_pairs`], with the negatives that were drawn for them.
-    fn part(&self, shard: Shard) -> Self {
-        let own = shard.of(self.positives);
-        let of = |nodes: &[u32]| nodes.chunks(self.positives).flat_map(|nodes| nodes[own.clone()].to_vec()).collect();
+    /// Some of the positives of [`labelled_pairs`], with the negatives that were drawn for them.
+    fn with(&self, own: impl ExactSizeIterator<Item = usize> + Clone) -> Self {
+        let of = |nodes: &[u32]| {
+            nodes.chunks(self.positives).flat_map(|nodes| own.clone().map(|at| nodes[at])).collect::<Vec<u32>>()
+        };
         Self { relation: self.relation, dst: of(&self.dst), src: of(&self.src), positives: own.len() }
     }
+
+    /// A part of the positives of [`labelled_pairs`], with the negatives that were drawn for them.
+    fn part(&self, shard: Shard) -> Self {
+        self.with(shard.of(self.positives))
+    }
+}
+
+/// What mini-batch `part` of `of` has of `drawn`, which are [`labelled_pairs`]: they are in the order in which they were
+/// drawn, and dealt out one after the other.
+pub fn dealt(drawn: &[LabelledPairs], part: usize, of: usize) -> Vec<LabelledPairs> {
+    let dealt = drawn.iter().map(|pairs| pairs.with((part..pairs.positives).step_by(of)));
+    dealt.filter(|pairs| pairs.positives > 0).collect()
 }
 
 /// A part of `drawn`, which are [`labelled_pairs`], and what one of its pairs counts in the mean over all of them. A
@@ -296,6 +309,27 @@ mod tests {
             assert!(idle.iter().all(|(part, _)| part.len() == 1 && part[0].positives == 1));
         }
         assert!(part_of(&[], Shard { rank: 1, ranks: 2 }).0.is_empty());
+    }
+
+    #[test]
+    fn mini_batches_have_all_pairs_once_with_their_negatives() {
+        let drawn = labelled_pairs(&graph(), |_| 10, 2, 5, Purpose::Reconstruction, 3);
+        let of = |pairs: &LabelledPairs, at: usize| (pairs.relation, pairs.dst[at], pairs.src[at]);
+        // A positive and what was drawn for it.
+        let each = |pairs: &LabelledPairs| {
+            let n = pairs.positives;
+            (0..n).map(|at| [0, n, 2 * n].map(|first| of(pairs, first + at))).collect::<Vec<_>>()
+        };
+        let mut whole: Vec<_> = drawn.iter().flat_map(each).collect();
+        whole.sort_unstable();
+        for count in [1, 2, 3] {
+            let batches: Vec<_> = (0..count).map(|part| dealt(&drawn, part, count)).collect();
+            let mut all: Vec<_> = batches.iter().flatten().flat_map(each).collect();
+            all.sort_unstable();
+            assert_eq!(all, whole, "{count}");
+            assert!(batches.iter().all(|batch| !batch.is_empty()));
+        }
+        assert!(dealt(&[], 0, 2).is_empty());
     }
 
     #[test]

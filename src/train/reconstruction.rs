@@ -3,6 +3,7 @@
 use burn::tensor::backend::Backend;
 use burn::tensor::{Tensor, TensorData};
 use graphsieve_kernels::{GraphBackend, PairList, bce_with_logits_sum, pair_dot};
+use ndarray::Array2;
 use serde::{Deserialize, Serialize};
 
 use super::edges::{LabelledPairs, part_of};
@@ -10,7 +11,7 @@ use super::loss_rows::LossRows;
 use super::shard::Shard;
 use crate::config::Rows;
 use crate::error::Result;
-use crate::graph::HeteroGraph;
+use crate::graph::{HeteroGraph, NodeType};
 use crate::metrics::{roc_auc, sigmoid};
 use crate::models::parameters::to_host;
 
@@ -29,11 +30,26 @@ pub struct EdgeMetrics {
 
 /// Pairs of nodes as numbers of rows.
 #[derive(Clone, Debug)]
+pub struct PairRows {
+    /// The rows that are computed, by type; all when there is no list.
+    pub nodes: Option<Vec<Vec<u32>>>,
+    /// Types of both ends and their rows, for every relation that has some.
+    lists: Vec<([usize; 2], [Vec<u32>; 2])>,
+    /// Rows of every type.
+    counts: Vec<usize>,
+    /// 1 for edges, 0 for other pairs.
+    targets: Vec<u8>,
+    /// What a pair counts in the loss.
+    weight: f64,
+}
+
+/// The same, grouped for the backward pass.
+#[derive(Clone, Debug)]
 pub struct Pairs {
     /// The rows that are computed, by type; all when there is no list.
     pub nodes: Option<Vec<Vec<u32>>>,
     /// Types of both ends and the pairs, for every relation that has some.
-    pub lists: Vec<(usize, usize, PairList)>,
+    lists: Vec<(usize, usize, PairList)>,
     /// 1 for edges, 0 for other pairs.
     pub targets: Vec<u8>,
     /// What a pair counts in the loss.
@@ -48,9 +64,8 @@ pub struct Scored<B: Backend> {
     pub targets: Vec<u8>,
 }
 
-impl Pairs {
-    /// Of pairs of the relations of `host`; `rows` says whether rows without any are computed, too.
-    pub fn new(host: &HeteroGraph, drawn: &[LabelledPairs], rows: Rows) -> Self {
+impl PairRows {
+    fn new(host: &HeteroGraph, drawn: &[LabelledPairs], rows: Rows) -> Self {
         let counts: Vec<usize> = host.node_types().iter().map(|t| t.count).collect();
         let types =
             |pairs: &LabelledPairs| (host.relations()[pairs.relation].dst, host.relations()[pairs.relation].src);
@@ -63,12 +78,12 @@ impl Pairs {
         };
         let list = |pairs: &LabelledPairs| {
             let (dst, src) = types(pairs);
-            let (left, right) = (rows.numbers(dst, &pairs.dst), rows.numbers(src, &pairs.src));
-            (dst, src, PairList::new(&left, &right, rows.len(dst), rows.len(src)))
+            ([dst, src], [rows.numbers(dst, &pairs.dst), rows.numbers(src, &pairs.src)])
         };
         let targets = targets_of(drawn);
         let weight = 1.0 / targets.len() as f64;
-        Self { nodes: rows.nodes(), lists: drawn.iter().map(list).collect(), targets, weight }
+        let (lists, counts) = (drawn.iter().map(list).collect(), (0..counts.len()).map(|t| rows.len(t)).collect());
+        Self { nodes: rows.nodes(), lists, counts, targets, weight }
     }
 
     /// Of a part of [`labelled_pairs`](super::edges::labelled_pairs), so that the losses of all parts add up to that of
@@ -77,6 +92,32 @@ impl Pairs {
         let of_rank = |rank| targets_of(&part_of(drawn, Shard { rank, ..shard }).0);
         let (own, weight) = part_of(drawn, shard);
         (Self { weight, ..Self::new(host, &own, rows) }, (0..shard.ranks).map(of_rank).collect())
+    }
+
+    /// The same where the rows of a type stand in another order: `rows[type][k]` is the place of its `k`-th row.
+    pub fn reordered(mut self, rows: &[Vec<u32>]) -> Self {
+        for (types, ends) in &mut self.lists {
+            for (t, end) in types.iter().zip(ends) {
+                end.iter_mut().for_each(|row| *row = rows[*t][*row as usize]);
+            }
+        }
+        self
+    }
+
+    /// Groups the pairs for the backward pass.
+    pub fn grouped(self) -> Pairs {
+        let Self { nodes, lists, counts, targets, weight } = self;
+        let list = |([dst, src], [left, right]): ([usize; 2], [Vec<u32>; 2])| {
+            (dst, src, PairList::new(&left, &right, counts[dst], counts[src]))
+        };
+        Pairs { nodes, lists: lists.into_iter().map(list).collect(), targets, weight }
+    }
+}
+
+impl Pairs {
+    /// Of pairs of the relations of `host`; `rows` says whether rows without any are computed, too.
+    pub fn new(host: &HeteroGraph, drawn: &[LabelledPairs], rows: Rows) -> Self {
+        PairRows::new(host, drawn, rows).grouped()
     }
 
     /// Mean binary cross-entropy of the logits `tau <z_dst, z_src>`, or the part of it that these pairs have. There is
@@ -89,17 +130,38 @@ impl Pairs {
         let loss = bce_with_logits_sum(logits.clone(), values, self.weight);
         Scored { loss, logits, targets: self.targets }
     }
+}
 
-    /// How well the embeddings `z` of all nodes tell these pairs apart; `None` unless both kinds are there.
-    ///
-    /// # Errors
-    /// Embeddings that are not finite.
-    pub fn metrics<B: GraphBackend>(self, z: &[Tensor<B, 2>], device: &B::Device) -> Result<Option<EdgeMetrics>> {
-        if !self.targets.contains(&0) || !self.targets.contains(&1) {
-            return Ok(None);
-        }
-        edge_metrics(dots(self.lists, z, device), &self.targets).map(Some)
+/// How well the embeddings `z` of all nodes, by global id, tell pairs of the relations of `host` apart; `None` unless
+/// both kinds are there.
+///
+/// # Errors
+/// Embeddings that are not finite.
+pub fn metrics<B: GraphBackend>(
+    host: &HeteroGraph,
+    drawn: &[LabelledPairs],
+    z: &Array2<f32>,
+    device: &B::Device,
+) -> Result<Option<EdgeMetrics>> {
+    let Pairs { nodes, lists, targets, .. } = Pairs::new(host, drawn, Rows::Reachable);
+    if !targets.contains(&0) || !targets.contains(&1) {
+        return Ok(None);
     }
+    let nodes = nodes.unwrap_or_else(|| unreachable!("reachable rows are listed"));
+    let rows = |(of, nodes): (&NodeType, &Vec<u32>)| {
+        let ids: Vec<usize> = nodes.iter().map(|&node| of.offset + node as usize).collect();
+        let shape = [ids.len(), z.ncols()];
+        match shape[0] {
+            // No device takes a copy of nothing.
+            0 => Tensor::empty(shape, device),
+            _ => {
+                let values = ids.iter().flat_map(|&id| z.row(id).to_vec()).collect::<Vec<f32>>();
+                Tensor::from_data(TensorData::new(values, shape), device)
+            }
+        }
+    };
+    let z: Vec<Tensor<B, 2>> = host.node_types().iter().zip(&nodes).map(rows).collect();
+    edge_metrics(dots(lists, &z, device), &targets).map(Some)
 }
 
 /// 1 for edges, 0 for other pairs.

@@ -53,7 +53,7 @@ impl<B: GraphBackend, T: Task<B>> Runner<B, T> {
             Runner::Sampled(sampled) => {
                 let (batch, share, last) = sampled.next_batch()?;
                 let turn = autodiff_turn();
-                Ok(Step { losses: task.batch(model, batch), share, last, turn })
+                Ok(Step { losses: task.batch(model, batch)?, share, last, turn })
             }
         }
     }
@@ -72,9 +72,11 @@ impl<B: GraphBackend, T: Task<B>> Runner<B, T> {
         rank: Option<&Rank<B>>,
     ) -> Result<Epoch<B, T>> {
         let mut sums: Vec<Tensor<B, 1>> = Vec::new();
+        let mut details = T::Detail::default();
         loop {
             let Step { losses: Losses { loss, terms, detail }, share, last, turn: _turn } =
                 self.next(task, &model, rank)?;
+            details = task.joined(details, detail);
             let values = std::iter::once(loss.clone().inner()).chain(terms);
             let values = values.map(|value| if share == 1.0 { value } else { value * share });
             sums = match sums.is_empty() {
@@ -87,12 +89,12 @@ impl<B: GraphBackend, T: Task<B>> Runner<B, T> {
             };
             if last {
                 let (values, detail) = match rank {
-                    None => (sums, detail),
+                    None => (sums, details),
                     Some(rank) => {
                         let count = sums.len();
                         let sums = rank.all_reduce(Tensor::cat(sums, 0)).map_err(failed)?;
                         let values = (0..count).map(|at| sums.clone().narrow(0, at, 1)).collect();
-                        (values, task.gathered(detail, rank)?)
+                        (values, task.gathered(details, rank)?)
                     }
                 };
                 return Ok(Epoch { model, values, detail });

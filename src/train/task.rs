@@ -48,7 +48,7 @@ pub trait Task<B: GraphBackend>: Sized {
     type Input;
     /// What a mini-batch brings along with its graph.
     type Part: Send + 'static;
-    /// What an epoch keeps for its validation.
+    /// What an epoch keeps of its mini-batches, or of the whole graph, for its validation.
     type Detail: Default;
     /// Figures of a validation.
     type Figures: Copy;
@@ -120,7 +120,15 @@ pub trait Task<B: GraphBackend>: Sized {
     }
 
     /// The loss of a mini-batch.
-    fn batch(&self, model: &Self::Model, batch: Batch<Autodiff<B>, Self::Part>) -> Losses<B, Self::Detail>;
+    ///
+    /// # Errors
+    /// A graph that has nothing to learn from.
+    fn batch(&self, model: &Self::Model, batch: Batch<Autodiff<B>, Self::Part>) -> Result<Losses<B, Self::Detail>>;
+
+    /// What a validation reads of an epoch up to a mini-batch, from what it has of those `before` and of this one.
+    fn joined(&self, _before: Self::Detail, own: Self::Detail) -> Self::Detail {
+        own
+    }
 
     /// The figures of a model on what it is validated with.
     ///

@@ -9,12 +9,15 @@ use burn::backend::Autodiff;
 use burn::tensor::{DType, Tensor, TensorData};
 use burn_flex::Flex;
 use graphsieve::config::{Rows, Stage1Config, Stage1Model};
-use graphsieve::graph::{Adjacency, EdgeMatrix, HeteroGraph, Relation, RelationSpec};
-use graphsieve::models::auto_encoder::{AutoEncoderSpec, Inputs, Normalisation};
+use graphsieve::graph::{Adjacency, EdgeMatrix, Features, HeteroGraph, Relation, RelationSpec};
+use graphsieve::loader::{Batch, FeatureStore, Job, Loader, LoaderOptions};
+use graphsieve::models::auto_encoder::{AutoEncoderSpec, HostNormalisation, Inputs, Normalisation};
 use graphsieve::models::device_graph::upload_by_type;
 use graphsieve::models::parameters::{HostTensor, Parameters, rows_to_host, to_host};
+use graphsieve::models::precision::as_data;
 use graphsieve::models::weights::ModelSpec;
 use graphsieve::models::{DeviceGraph, ReceptiveField, TripleStreamGae};
+use graphsieve::sampler::{Fanout, NeighbourSampler, SamplerConfig};
 use graphsieve::train::task::Task;
 use graphsieve::train::tasks::auto_encoder::AutoEncoder;
 use graphsieve_kernels::testing::harness::Trial;
@@ -28,6 +31,7 @@ pub fn trials() -> Vec<Trial> {
         "encoder_weights";
         an_encoder_with_weights_and_its_gradients_equal_the_dense_oracle,
         some_rows_with_weights_and_their_gradients_equal_the_dense_oracle,
+        batches_of_all_neighbours_and_their_gradients_equal_the_dense_oracle,
         weights_of_one_are_no_weights_to_the_last_bit,
         twice_the_weights_change_nothing_where_a_node_itself_is_nothing_beside_them,
     );
@@ -309,6 +313,69 @@ fn some_rows_with_weights_and_their_gradients_equal_the_dense_oracle<B: GraphBac
     let field = ReceptiveField::of_rows(&on_device, Some(lists), |_| None, device);
     assert_eq!(field.rows(&on_device, 1, 0), 4, "rows of the hidden layer");
     assert_equals_the_oracle::<B>(Some(wanted), device);
+}
+
+/// The embeddings of some nodes in a mini-batch of all neighbours, and the loss of their sum with factors.
+fn in_a_batch<B: GraphBackend>(
+    spec: &AutoEncoderSpec,
+    graph: &HeteroGraph,
+    model: &TripleStreamGae<Autodiff<B>>,
+    wanted: [&[u32]; 2],
+    device: &B::Device,
+) -> (Vec<f32>, Tensor<Autodiff<B>, 1>) {
+    let host = Arc::new(spec.reading(graph.clone()));
+    let nodes = host.num_nodes();
+    let x = (0..nodes * COLUMNS).map(|k| number(OF_FEATURES + k)).collect();
+    let store = FeatureStore::<Autodiff<B>>::new(Features::from_f32(x, nodes, COLUMNS), &host, device).unwrap();
+    let sampled = SamplerConfig::new(&[Fanout::All, Fanout::All], host.relations().len());
+    let sampler = NeighbourSampler::new(host.clone(), sampled).unwrap();
+    let jobs = [Job { number: 0, seeds: wanted.map(<[u32]>::to_vec).to_vec(), payload: () }];
+    let options = LoaderOptions { first_reverse: false, ..LoaderOptions::default() };
+    let batch = Loader::new(jobs, sampler, store, options).unwrap().next().unwrap().unwrap();
+    let Batch { x, blocks, seed_rows, nodes, .. } = batch;
+    let normalisation = HostNormalisation::of(host.clone(), spec.causal);
+    let normalisation = normalisation.of_training(&nodes.to_host(), &blocks, device);
+    let x = x.into_iter().map(|x| as_data(x, DType::F32)).collect();
+    let z = model.embed_blocks(&blocks, &normalisation, x);
+    let (mut values, mut losses) = (Vec::new(), Vec::new());
+    for (t, z) in z.into_iter().enumerate().filter(|(t, _)| !wanted[*t].is_empty()) {
+        let rows = to_host(z.clone());
+        let mut factors = vec![0.0; rows.len()];
+        for (&node, &row) in wanted[t].iter().zip(&seed_rows[t]) {
+            for column in 0..spec.output {
+                let at = row as usize * spec.output + column;
+                values.push(rows[at]);
+                factors[at] = factor(spec, host.node_types()[t].offset + node as usize, column);
+            }
+        }
+        let factors = Tensor::<Autodiff<B>, 2>::from_data(TensorData::new(factors, z.dims()), (device, DType::F32));
+        losses.push((z * factors).sum());
+    }
+    (values, losses.into_iter().reduce(|a, b| a + b).unwrap())
+}
+
+fn batches_of_all_neighbours_and_their_gradients_equal_the_dense_oracle<B: GraphBackend>(device: &B::Device) {
+    let graph = graph(uneven);
+    for (causal, edge_weights) in [(false, false), (false, true), (true, true)] {
+        let spec = spec(&graph, edge_weights, causal);
+        let tensors = parameters(&spec);
+        // Node 2 of the second type alone has no neighbour of the first one: relations from there have no edges at all.
+        for wanted in [[&[0, 1, 2, 3, 4, 5, 6][..], &[0, 1, 2, 3, 4]], [&[1, 3], &[0]], [&[], &[2]]] {
+            let mut source = Parameters::<Autodiff<B>>::from_tensors(&tensors, Path::new("best.bpk"), device);
+            let model = TripleStreamGae::new(&spec, &mut source).unwrap();
+            let name = format!("causal: {causal}, weights: {edge_weights}, nodes {wanted:?}");
+            let nodes = Way { wanted: Some(wanted), chunk_rows: None }.nodes(&graph);
+            let oracle = Oracle { spec: &spec, graph: &graph, nodes };
+            let all = oracle.embeddings(&exact(&tensors));
+            let want: Vec<f32> = oracle.nodes.iter().flat_map(|&node| &all[node]).map(|&z| z as f32).collect();
+            let (z, loss) = in_a_batch::<B>(&spec, &graph, &model, wanted, device);
+            let off = furthest(&z, &want);
+            assert!(off < 1e-5, "{name}: embeddings are off by {off}");
+            if !wanted[0].is_empty() {
+                assert_same(&name, &gradients::<B>(&model, loss), &oracle.gradients(&tensors), 1e-6);
+            }
+        }
+    }
 }
 
 fn weights_of_one_are_no_weights_to_the_last_bit<B: GraphBackend>(device: &B::Device) {

@@ -27,6 +27,7 @@ mod nn;
 mod ranks;
 mod reachable;
 mod report;
+mod stage1_batches;
 mod steady;
 mod training;
 mod trees;
@@ -44,6 +45,7 @@ fn main() -> ExitCode {
         nn::trials(),
         reachable::trials(),
         report::trials(),
+        stage1_batches::trials(),
         steady::trials(),
         trees::trials(),
         #[cfg(feature = "cuda")]

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicIsize, Ordering};
 use burn::backend::Autodiff;
 use burn::tensor::DType;
 use burn_flex::{Flex, FlexDevice};
-use graphsieve::config::{LoaderMode, Stage2Config};
+use graphsieve::config::{LoaderMode, Stage1Config, Stage2Config};
 use graphsieve::data::synth::{self, Preset, SynthConfig};
 use graphsieve::loader::{Batch, FeatureStore, Job, Loader, LoaderOptions};
 use graphsieve::models::attention::{AttentionSpec, Pass};
@@ -19,6 +19,7 @@ use graphsieve::run::splits::split_of;
 use graphsieve::sampler::{Fanout, NeighbourSampler, SamplerConfig};
 use graphsieve::train::task::Task;
 use graphsieve::train::tasks::attention::Attention;
+use graphsieve::train::tasks::auto_encoder::AutoEncoder;
 use graphsieve_kernels::testing::harness::Trial;
 
 use crate::support::runs_alone;
@@ -130,4 +131,14 @@ fn trainings_hold_no_more_with_every_step() {
         let grown = growth(|| drop(full.next(&task, &model, None).unwrap().losses.loss.backward()));
         assert!(grown < STEPS as isize, "{heads} heads, the whole graph: {grown} allocations in {STEPS} steps");
     }
+
+    let mut config = Stage1Config::new("unused");
+    (config.model.hidden, config.model.out, config.train.epochs) = (8, 8, 10 * STEPS);
+    config.sampling.edges = [("pu", 3), ("ps", 1), ("uu", 2)].map(|(stream, edges)| (stream.to_string(), edges)).into();
+    (config.loader.mode, config.loader.fanouts) = (LoaderMode::Sampled, vec![2, 2]);
+    let (task, _) = AutoEncoder::<Flex>::open(&config, host, features, false, true, &FlexDevice).unwrap();
+    let model = task.model(&mut Parameters::from_seed(3, &FlexDevice)).unwrap();
+    let mut sampled = task.runner(config.seed, 1).unwrap();
+    let grown = growth(|| drop(sampled.next(&task, &model, None).unwrap().losses.loss.backward()));
+    assert!(grown < 4 * STEPS as isize, "stage 1, mini-batches: {grown} allocations in {STEPS} steps");
 }

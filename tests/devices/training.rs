@@ -59,14 +59,14 @@ const STEPS: usize = 20;
 const NAMES: [&str; 3] = ["stage 1", "stage 2", "stage 2 with labels and residual connections"];
 
 /// A directory with a marketplace of a few hundred nodes in `data`.
-fn marketplace() -> TempDir {
+pub fn marketplace() -> TempDir {
     let dir = tempfile::tempdir().unwrap();
     let config = SynthConfig::preset(Preset::Quickstart).scaled(0.15);
     synth::generate(&config, &|_, _, _| ()).unwrap().write(&dir.path().join("data")).unwrap();
     dir
 }
 
-fn stage1(dir: &TempDir) -> Stage1Config {
+pub fn stage1(dir: &TempDir) -> Stage1Config {
     let mut config = Stage1Config::new(dir.path().join("data"));
     config.output.dir = dir.path().join("runs");
     config.output.plots = false;
@@ -94,7 +94,7 @@ fn stages(dir: &TempDir, change: impl Fn(&mut graphsieve::config::TrainConfig)) 
     [RunConfig::Stage1(first), RunConfig::Stage2(second), RunConfig::Stage2(optional)]
 }
 
-fn run<B: GraphBackend + TreeBackend>(config: RunConfig, device: &B::Device) -> PathBuf {
+pub fn run<B: GraphBackend + TreeBackend>(config: RunConfig, device: &B::Device) -> PathBuf {
     let options = RunOptions {
         device: "test".into(),
         resume: None,
@@ -107,7 +107,7 @@ fn run<B: GraphBackend + TreeBackend>(config: RunConfig, device: &B::Device) -> 
     outcome.stage1.map(|s| s.run).or(outcome.stage2.map(|s| s.run)).unwrap()
 }
 
-fn losses(run: &Path) -> Vec<f64> {
+pub fn losses(run: &Path) -> Vec<f64> {
     let text = fs::read_to_string(run.join("metrics.jsonl")).unwrap();
     let loss = |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap()["loss"].as_f64().unwrap();
     text.lines().map(loss).collect()
@@ -190,7 +190,7 @@ fn a_node_type_without_nodes_is_no_obstacle() {
 }
 
 /// The files with what a run computed.
-fn outputs(run: &Path) -> Vec<(&'static str, Vec<u8>)> {
+pub fn outputs(run: &Path) -> Vec<(&'static str, Vec<u8>)> {
     let names = ["Z_embeddings_stage1.npy", "anomaly_scores_stage2.npy", "Z_stage2.npy", "metrics.jsonl"];
     let files: Vec<_> = names.iter().filter_map(|n| Some((*n, fs::read(run.join(n)).ok()?))).collect();
     assert!(files.len() >= 2);

@@ -151,15 +151,21 @@ const STAGE1: &str = "task = \"stage1\"\n[data]\npath = \"data\"\n[model]\nhidde
                       edges = { pu = 37, ps = 20, uu = 30 }\n[temperature]\nwarmup_epochs = 0\npeak = 2.0\nend = 2.0\n\
                       [output]\ndir = \"runs\"\nplots = false\n";
 
+/// Stage 1 in several mini-batches of each epoch.
+const IN_BATCHES: &[&str] =
+    &["--set", "loader.mode=sampled", "--set", "loader.fanouts=[5, 4]", "--set", "loader.batch_size=30"];
+
 #[test]
 fn stage_1_on_several_ranks_is_that_on_one() {
-    let sandbox = Sandbox::with_data();
-    sandbox.write("run.toml", STAGE1);
-    assert_alike(&sandbox, "Z_embeddings_stage1.npy", &[]);
-    let figures = |devices: usize| series(&sandbox, &sandbox.only_run(&format!("runs{devices}")), "edge_auc");
-    assert_eq!(figures(1).len(), 10);
-    for devices in [2, 4] {
-        assert_near(&format!("edge AUC on {devices} ranks"), &figures(devices), &figures(1), 1e-3);
+    for more in [&[][..], IN_BATCHES] {
+        let sandbox = Sandbox::with_data();
+        sandbox.write("run.toml", STAGE1);
+        assert_alike(&sandbox, "Z_embeddings_stage1.npy", more);
+        let figures = |devices: usize| series(&sandbox, &sandbox.only_run(&format!("runs{devices}")), "edge_auc");
+        assert_eq!(figures(1).len(), 10);
+        for devices in [2, 4] {
+            assert_near(&format!("edge AUC on {devices} ranks"), &figures(devices), &figures(1), 1e-3);
+        }
     }
 }
 
@@ -206,6 +212,7 @@ fn the_first_loss_and_gradient_are_those_of_one_rank() {
         (Sandbox::with_data(), whole(STAGE2), &[][..]),
         (Sandbox::with_data(), whole(STAGE2), &["--set", "train.rows=all"]),
         (Sandbox::with_data(), STAGE1.into(), &[][..]),
+        (Sandbox::with_data(), STAGE1.into(), &[&IN_BATCHES[..4], all_at_once].concat()[..]),
         (with_classes(""), CLASSIFY.into(), all_at_once),
         (with_classes(""), whole(CLASSIFY), &[][..]),
     ] {

@@ -223,6 +223,53 @@ fn a_run_in_mini_batches_is_scored_resumed_and_says_what_it_moved() {
 }
 
 #[test]
+fn a_stage_1_in_mini_batches_is_resumed_embedded_and_says_what_it_moved() {
+    let sandbox = Sandbox::with_data();
+    let keys = "hidden = 8\nout = 8\n[train]\nepochs = 3\nschedule = \"constant\"\ncheckpoint_every = 1\n[loader]\n\
+                mode = \"auto\"\nmemory = 1e-6\nfanouts = [4, 3]\nbatch_size = 500\nhot = 0.1";
+    let fixed = "[output]\ndir = \"runs\"\nplots = false\n";
+    sandbox.write("run.toml", format!("task = \"stage1\"\n[data]\npath = \"data\"\n[model]\n{keys}\n{fixed}"));
+    let said = sandbox.succeeds(["train", "run.toml", "--device", "cpu"]);
+    for part in [
+        "sampled mini-batches: at once it takes about",
+        "loader.memory allows 1.0 kB",
+        "features: gathered by the processor: kernels of this device do not read host memory",
+        "neighbours: sampled by the processor",
+        "mini-batches of",
+        "held out of training",
+    ] {
+        assert!(said.stderr.contains(part) || said.stdout.contains(part), "{part}: {said:?}");
+    }
+    let run = sandbox.only_run("runs");
+    let embeddings = |run: &str| sandbox.read(&format!("{run}/Z_embeddings_stage1.npy"));
+    sandbox.succeeds(["--quiet", "embed", &run, "--data", "data", "--out", "z.npy", "--device", "cpu"]);
+    assert!(sandbox.read("z.npy") == embeddings(&run));
+
+    let part = ["--set", "train.epochs=2", "--set", "output.dir=parts"];
+    sandbox.succeeds(train(&part));
+    let part = sandbox.only_run("parts");
+    sandbox.succeeds(["--quiet", "train", "--resume", &part, "--device", "cpu", "--set", "train.epochs=3"]);
+    // The window starts empty again, so that rows stand in other slots and sums are taken in another order.
+    let values = |run: &str| -> Vec<f32> {
+        let bytes = embeddings(run);
+        let values = bytes[bytes.len() - 500 * 8 * 4..].chunks_exact(4);
+        values.map(|value| f32::from_le_bytes(value.try_into().unwrap())).collect()
+    };
+    let apart = values(&run).iter().zip(values(&part)).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+    assert!(apart < 1e-4, "{apart}");
+    let figures = |run: &str, key: &str| -> Vec<f64> {
+        let lines = String::from_utf8(sandbox.read(&format!("{run}/metrics.jsonl"))).unwrap();
+        let lines = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        lines.filter_map(|line| line[key].as_f64()).collect()
+    };
+    let (whole, parts) = (figures(&run, "loss"), figures(&part, "loss"));
+    assert!(whole.len() == 3 && parts.len() == 3);
+    assert!(whole.iter().zip(&parts).all(|(a, b)| (a - b).abs() < 1e-5), "{whole:?} {parts:?}");
+    let (whole, parts) = (figures(&run, "edge_auc"), figures(&part, "edge_auc"));
+    assert!((whole[whole.len() - 1] - parts[parts.len() - 1]).abs() < 1e-4, "{whole:?} {parts:?}");
+}
+
+#[test]
 fn the_configuration_of_a_run_runs_as_it_is_and_gives_the_same_bytes() {
     let (sandbox, run) = trained();
     let config = format!("{run}/config.toml");

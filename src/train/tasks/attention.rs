@@ -635,7 +635,7 @@ impl<B: GraphBackend> Task<B> for Attention<B> {
         Ok(loss.of(logits, self.weights, device))
     }
 
-    fn batch(&self, model: &Self::Model, batch: Batch<Autodiff<B>, BatchInput>) -> Losses<B> {
+    fn batch(&self, model: &Self::Model, batch: Batch<Autodiff<B>, BatchInput>) -> Result<Losses<B>> {
         let Batch { number, x, blocks, seed_rows, nodes, payload, .. } = batch;
         let x: Vec<Tensor<Autodiff<B>, 2>> = x.into_iter().map(|x| as_data(x, self.dtype())).collect();
         let x = match &self.known {
@@ -646,7 +646,7 @@ impl<B: GraphBackend> Task<B> for Attention<B> {
         let pass = Pass { recompute: self.config.model.recompute, dropout, ..Pass::default() };
         let h = model.embed_blocks(&blocks, &x, pass);
         let loss = payload.loss.reordered(&seed_rows).grouped();
-        loss.of(model.logits(h), self.weights, &self.device)
+        Ok(loss.of(model.logits(h), self.weights, &self.device))
     }
 
     fn validate(&self, model: &Self::Inner, (): (), epoch: usize) -> Result<Ranked> {

@@ -1,7 +1,8 @@
 //! Stage 1: a graph auto-encoder that learns embeddings without labels.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::sync::Arc;
 
 use burn::backend::Autodiff;
 use burn::tensor::Tensor;
@@ -9,28 +10,36 @@ use graphsieve_kernels::GraphBackend;
 use ndarray::Array2;
 use serde::Serialize;
 
-use crate::config::{EMBEDDINGS_FILE, Rows, RunConfig, Stage1Config, TemperatureConfig, TrainConfig};
+use super::attention_batches::sampler;
+pub use super::auto_encoder_batches::temperature;
+use super::auto_encoder_batches::{PairBatch, pairs_of_epoch, parts};
+use crate::config::{EMBEDDINGS_FILE, LoaderMode, RunConfig, Stage1Config, TrainConfig};
 use crate::data::edge_split::EdgeSplit;
 use crate::error::{Error, Result};
 use crate::graph::{Dataset, Features, HeteroGraph, Relation, atomic_write, write_npy_f32};
+use crate::infer::layerwise_embeddings::embeddings;
+use crate::infer::plan;
 use crate::infer::tree_table::reconstruction_scores;
-use crate::loader::Batch;
-use crate::models::auto_encoder::{AutoEncoderSpec, Inputs, Normalisation, TripleStreamGae};
+use crate::loader::{Batch, FeatureStore};
+use crate::models::auto_encoder::{AutoEncoderSpec, HostNormalisation, Inputs, Normalisation, TripleStreamGae};
 use crate::models::device_graph::{DeviceGraph, check_device, upload_features};
 use crate::models::parameters::{Export, Parameters, rows_to_host};
-use crate::models::precision::dtype_on;
+use crate::models::precision::{as_data, dtype, dtype_on};
 use crate::models::receptive_field::ReceptiveField;
 use crate::models::weights::ModelSpec;
 use crate::run::bundle::Origin;
 use crate::run::bundle::drift::Profile;
 use crate::run::evaluation::EVALUATION_FILE;
-use crate::train::edges::{Purpose, held_out_pairs, labelled_pairs};
+use crate::sampler::check_draw;
+use crate::train::edges::{LabelledPairs, Purpose, held_out_pairs, labelled_pairs};
 use crate::train::full::Full;
+use crate::train::loading::transferred;
 use crate::train::plots::{self, Series};
 use crate::train::position::Position;
-use crate::train::ranks::{Rank, agree, alone, failed};
-use crate::train::reconstruction::{EdgeMetrics, Pairs, Scored, edge_metrics};
+use crate::train::ranks::{Rank, agree, alone, failed, planned};
+use crate::train::reconstruction::{EdgeMetrics, PairRows, Pairs, Scored, edge_metrics, metrics};
 use crate::train::runner::Runner;
+use crate::train::sampled::{Sampled, Sampling};
 use crate::train::session::{RunOptions, Session, part_note};
 use crate::train::shard::Shard;
 use crate::train::task::{Judgement, Losses, Task};
@@ -77,27 +86,31 @@ impl fmt::Display for Stage1Outcome {
     }
 }
 
-/// The temperature of `epoch`, counted from 1: linear from `start` to `peak`, then a cosine to `end`.
-pub fn temperature(config: &TemperatureConfig, epoch: usize, epochs: usize) -> f64 {
-    let warm = config.warmup_epochs;
-    if epoch <= warm {
-        let progress = if warm > 1 { (epoch - 1) as f64 / (warm - 1) as f64 } else { 1.0 };
-        return config.start + (config.peak - config.start) * progress;
-    }
-    let progress = (epoch - warm) as f64 / (epochs - warm).max(1) as f64;
-    config.end + (config.peak - config.end) * 0.5 * (1.0 + (std::f64::consts::PI * progress).cos())
-}
-
-/// The auto-encoder with its graph on a device.
+/// The auto-encoder, and its graph where the passes find it.
 pub struct AutoEncoder<B: GraphBackend> {
     config: Stage1Config,
     spec: AutoEncoderSpec,
-    host: HeteroGraph,
+    host: Arc<HeteroGraph>,
+    placement: Placement<B>,
+    device: B::Device,
+}
+
+/// Where graph and features are.
+enum Placement<B: GraphBackend> {
+    /// On the device.
+    Device(Box<OnDevice<B>>),
+    /// On the host, from where mini-batches are loaded.
+    Host { store: FeatureStore<Autodiff<B>>, features: Features, normalisation: HostNormalisation },
+}
+
+struct OnDevice<B: GraphBackend> {
     graph: DeviceGraph<Autodiff<B>>,
     normalisation: Vec<Normalisation<Autodiff<B>>>,
     inputs: Inputs<Autodiff<B>>,
-    device: B::Device,
 }
+
+/// What a validation reads of an epoch: logits of pairs, and labels of all pairs by rank.
+type PairLogits<B> = (Tensor<B, 1>, Vec<Vec<u8>>);
 
 /// Trains the auto-encoder and writes its embeddings.
 ///
@@ -153,20 +166,28 @@ pub fn run_with<B: GraphBackend>(
     if let Some(rank) = rank {
         agree::<B>(rank, &toml, Some(&origin), None)?;
     }
-    let task = AutoEncoder::<B>::upload(config, &training, of_training, causal, device)?;
+    let plan = planned::<B>(plan::auto_encoder::<B>(config, &training, features.dim(), device), rank, device)?;
+    if config.loader.mode != LoaderMode::Full {
+        notes.push(plan.to_string());
+    }
+    let open = |graph: &HeteroGraph, features: &Features| {
+        AutoEncoder::<B>::open(config, graph, features, causal, plan.sampled, device)
+    };
+    let (task, how) = open(&training, of_training)?;
+    notes.extend(how);
     let (runs, name, seed) = (&config.output.dir, &config.name, config.seed);
     let place = Place { runs, name, seed, config: &toml, origin: Some(&origin), filling: filling.as_ref() };
     let Some(trained) = trainer::train_with(&task, &place, options, &notes, rank, device)? else {
         return Ok(None);
     };
     let Trained { session, model, loss, seconds_per_epoch, .. } = trained;
-    let z = task.embed_all(&model);
-    let trained_on = task.pairs_of_training().metrics(&z, device)?;
+    let z = task.embed_all(&model)?;
+    let trained_on = metrics::<B>(&task.host, &task.pairs_of_training(), &z, device)?;
     let held_out = match &split {
         None => None,
         Some(split) => {
             let drawn = held_out_pairs(host, split, |r| config.sampling.edges_of(&r.stream), config.split.seed);
-            Pairs::new(host, &drawn, Rows::All).metrics(&z, device)?
+            metrics::<B>(host, &drawn, &z, device)?
         }
     };
     let z = match (&split, &known) {
@@ -174,11 +195,11 @@ pub fn run_with<B: GraphBackend>(
         _ => {
             // What is written is made of all edges.
             drop((z, task));
-            AutoEncoder::<B>::upload(config, &dataset.graph, features, causal, device)?.embed_all(&model)
+            open(&dataset.graph, features)?.0.embed_all(&model)?
         }
     };
     let embeddings = session.run.output(EMBEDDINGS_FILE);
-    let z = write_embeddings(&embeddings, z)?;
+    write_npy_f32(&embeddings, &z)?;
     let run = session.run.path().to_path_buf();
     let scores = reconstruction_scores(&dataset.graph, &z);
     let outcome = Stage1Outcome { run, embeddings, held_out, trained_on, loss, seconds_per_epoch };
@@ -195,19 +216,35 @@ pub fn run_with<B: GraphBackend>(
 }
 
 impl<B: GraphBackend> AutoEncoder<B> {
-    /// On the graph `host`, which is uploaded with its features.
-    fn upload(
+    /// On the graph `host` with its features, which are uploaded, or prepared to be `sampled` in mini-batches, with what
+    /// was decided about that.
+    ///
+    /// # Errors
+    /// A precision or a transfer that the device does not have, draws that the graph does not have, features that do not
+    /// fit their types.
+    pub fn open(
         config: &Stage1Config,
         host: &HeteroGraph,
         features: &Features,
         causal: bool,
+        sampled: bool,
         device: &B::Device,
-    ) -> Result<Self> {
+    ) -> Result<(Self, Option<String>)> {
+        let dtype = dtype_on::<B>(config.train.precision, device)?;
+        check_draw(config.loader.draw, host.relations(), &config.name)?;
         let spec = AutoEncoderSpec::of(&config.model, host, features.dim(), causal);
         let host = spec.reading(host.clone());
-        let graph = DeviceGraph::<Autodiff<B>>::upload(&host, device)?;
-        let x = upload_features(host.node_types(), features, dtype_on::<B>(config.train.precision, device)?, device)?;
-        Ok(Self::with(config, spec, host, graph, x, device))
+        if !sampled {
+            let graph = DeviceGraph::<Autodiff<B>>::upload(&host, device)?;
+            let x = upload_features(host.node_types(), features, dtype, device)?;
+            return Ok((Self::with(config, spec, host, graph, x, device), None));
+        }
+        let (store, how) = transferred(FeatureStore::new(features.clone(), &host, device)?, &config.loader)?;
+        let host = Arc::new(host);
+        let normalisation = HostNormalisation::of(host.clone(), spec.causal);
+        let placement = Placement::Host { store, features: features.clone(), normalisation };
+        let (config, device) = (config.clone(), device.clone());
+        Ok((Self { config, spec, host, placement, device }, Some(how)))
     }
 
     /// On a graph with the features `x`, one matrix per node type. Both graphs are as the layers read them, see
@@ -234,22 +271,70 @@ impl<B: GraphBackend> AutoEncoder<B> {
         let normalisation = Normalisation::of(&host, spec.causal, device);
         // Features have no gradient and no edge is dropped: the first aggregation never changes.
         let inputs = Inputs::new(&graph, &normalisation, x, config.train.chunk_size);
-        let (config, device) = (config.clone(), device.clone());
-        Self { config, spec, host, graph, normalisation, inputs, device }
+        let placement = Placement::Device(Box::new(OnDevice { graph, normalisation, inputs }));
+        let (config, host, device) = (config.clone(), Arc::new(host), device.clone());
+        Self { config, spec, host, placement, device }
     }
 
-    /// Embeddings of every node.
-    fn embed_all(&self, model: &TripleStreamGae<B>) -> Vec<Tensor<B, 2>> {
-        let graph = self.graph.inner();
-        let normalisation: Vec<_> = self.normalisation.iter().cloned().map(Normalisation::inner).collect();
-        model.embed(&graph, &ReceptiveField::all(&graph), &normalisation, &self.inputs.clone().inner())
+    /// Embeddings of every node, by global id.
+    ///
+    /// # Errors
+    /// A device that failed.
+    pub fn embed_all(&self, model: &TripleStreamGae<B>) -> Result<Array2<f32>> {
+        let on_device = match &self.placement {
+            Placement::Device(on_device) => on_device,
+            Placement::Host { features, normalisation, .. } => {
+                let dtype = dtype(self.config.train.precision);
+                return embeddings(model, normalisation, features, dtype, &self.device);
+            }
+        };
+        let OnDevice { graph, normalisation, inputs } = &**on_device;
+        let graph = graph.inner();
+        let normalisation: Vec<_> = normalisation.iter().cloned().map(Normalisation::inner).collect();
+        let z = model.embed(&graph, &ReceptiveField::all(&graph), &normalisation, &inputs.clone().inner());
+        let values = rows_to_host(z);
+        check_device()?;
+        Ok(Array2::from_shape_vec((self.host.num_nodes(), self.spec.output), values)
+            .unwrap_or_else(|e| unreachable!("a row per node: {e}")))
     }
 
     /// Edges of the training and as many pairs that are drawn as its negatives are.
-    fn pairs_of_training(&self) -> Pairs {
+    fn pairs_of_training(&self) -> Vec<LabelledPairs> {
         let count = |relation: &Relation| self.config.sampling.edges_of(&relation.stream);
-        let drawn = labelled_pairs(&self.host, count, 1, self.config.seed, Purpose::Evaluation, 0);
-        Pairs::new(&self.host, &drawn, Rows::All)
+        labelled_pairs(&self.host, count, 1, self.config.seed, Purpose::Evaluation, 0)
+    }
+
+    /// The loss of pairs of the rows of `z`; `labels` are those of all ranks' pairs.
+    fn scored(
+        &self,
+        pairs: Pairs,
+        z: &[Tensor<Autodiff<B>, 2>],
+        tau: f64,
+        labels: Vec<Vec<u8>>,
+    ) -> Losses<B, Option<PairLogits<B>>> {
+        let Scored { loss, logits, .. } = pairs.score(z, tau, &self.device);
+        Losses { loss, terms: Vec::new(), detail: Some((logits.inner(), labels)) }
+    }
+
+    fn sampled(
+        &self,
+        store: &FeatureStore<Autodiff<B>>,
+        seed: u64,
+        first: usize,
+        shard: Shard,
+    ) -> Result<Sampled<B, PairBatch>> {
+        let config = Stage1Config { seed, ..self.config.clone() };
+        let sampling = Sampling {
+            config: &self.config.loader,
+            graph: &self.host,
+            sampler: sampler(&config.loader, seed, self.host.clone())?,
+            store: store.clone(),
+            // Features are added up before they are projected, and have no gradient.
+            first_reverse: false,
+            drop_edge: None,
+        };
+        let host = self.host.clone();
+        Sampled::new(sampling, first, self.config.train.epochs, move |epoch| parts(&config, &host, epoch, shard))
     }
 }
 
@@ -258,9 +343,8 @@ impl<B: GraphBackend> Task<B> for AutoEncoder<B> {
     type Inner = TripleStreamGae<B>;
     /// The pairs of a rank in an epoch with the labels of all ranks' pairs, and the temperature.
     type Input = ((Pairs, Vec<Vec<u8>>), f64);
-    type Part = ();
-    /// Logits of pairs, and labels of all pairs by rank.
-    type Detail = Option<(Tensor<B, 1>, Vec<Vec<u8>>)>;
+    type Part = PairBatch;
+    type Detail = Option<PairLogits<B>>;
     type Figures = EdgeMetrics;
     type Line = EpochLine;
 
@@ -288,18 +372,22 @@ impl<B: GraphBackend> Task<B> for AutoEncoder<B> {
     }
 
     fn runner_of(&self, shard: Shard, seed: u64, first: usize) -> Result<Runner<B, Self>> {
+        if let Placement::Host { store, .. } = &self.placement {
+            return Ok(Runner::Sampled(Box::new(self.sampled(store, seed, first, shard)?)));
+        }
         let (config, host) = (Stage1Config { seed, ..self.config.clone() }, self.host.clone());
         Ok(Runner::Full(Full::prefetched(first, self.config.train.epochs, move |epoch| {
-            let tau = temperature(&config.temperature, epoch, config.train.epochs);
-            let count = |relation: &Relation| config.sampling.edges_of(&relation.stream);
-            let (negatives, purpose) = (config.sampling.negatives_per_positive, Purpose::Reconstruction);
-            let drawn = labelled_pairs(&host, count, negatives, config.seed, purpose, epoch as u64);
-            (Pairs::of_shard(&host, &drawn, config.train.rows, shard), tau)
+            let (drawn, tau) = pairs_of_epoch(&config, &host, epoch);
+            let (pairs, labels) = PairRows::of_shard(&host, &drawn, config.train.rows, shard);
+            ((pairs.grouped(), labels), tau)
         })))
     }
 
     fn edges_per_epoch(&self) -> usize {
-        2 * self.graph.num_edges()
+        match &self.placement {
+            Placement::Device(on_device) => 2 * on_device.graph.num_edges(),
+            Placement::Host { .. } => 0,
+        }
     }
 
     fn epoch(
@@ -308,14 +396,16 @@ impl<B: GraphBackend> Task<B> for AutoEncoder<B> {
         ((mut pairs, labels), tau): Self::Input,
         _: Option<&Rank<B>>,
     ) -> Result<Losses<B, Self::Detail>> {
-        let (graph, device) = (&self.graph, &self.device);
+        let Placement::Device(on_device) = &self.placement else {
+            unreachable!("epochs over the whole graph have it on the device")
+        };
+        let OnDevice { graph, normalisation, inputs } = &**on_device;
         if pairs.targets.is_empty() {
             return Err(no_edges());
         }
-        let field = ReceptiveField::of_rows(graph, pairs.nodes.take(), |_| None, device);
-        let z = model.embed(graph, &field, &self.normalisation, &self.inputs);
-        let Scored { loss, logits, .. } = pairs.score(&z, tau, device);
-        Ok(Losses { loss, terms: Vec::new(), detail: Some((logits.inner(), labels)) })
+        let field = ReceptiveField::of_rows(graph, pairs.nodes.take(), |_| None, &self.device);
+        let z = model.embed(graph, &field, normalisation, inputs);
+        Ok(self.scored(pairs, &z, tau, labels))
     }
 
     fn gathered(&self, own: Self::Detail, rank: &Rank<B>) -> Result<Self::Detail> {
@@ -325,8 +415,26 @@ impl<B: GraphBackend> Task<B> for AutoEncoder<B> {
         Ok(Some((all.squeeze_dim::<1>(1), labels)))
     }
 
-    fn batch(&self, _: &Self::Model, _: Batch<Autodiff<B>, ()>) -> Losses<B, Self::Detail> {
-        unreachable!("the auto-encoder is trained on the whole graph")
+    fn batch(&self, model: &Self::Model, batch: Batch<Autodiff<B>, PairBatch>) -> Result<Losses<B, Self::Detail>> {
+        let Placement::Host { normalisation, .. } = &self.placement else {
+            unreachable!("mini-batches are loaded from the host")
+        };
+        let Batch { x, blocks, seed_rows, nodes, payload: PairBatch { pairs, labels, tau }, .. } = batch;
+        let pairs = pairs.reordered(&seed_rows).grouped();
+        if pairs.targets.is_empty() {
+            return Err(no_edges());
+        }
+        let dtype = dtype(self.config.train.precision);
+        let x = x.into_iter().map(|x| as_data(x, dtype)).collect();
+        let normalisation = normalisation.of_training(&nodes.to_host(), &blocks, &self.device);
+        let z = model.embed_blocks(&blocks, &normalisation, x);
+        Ok(self.scored(pairs, &z, tau, labels))
+    }
+
+    fn joined(&self, before: Self::Detail, own: Self::Detail) -> Self::Detail {
+        let (Some((logits, labels)), Some((more, of_more))) = (before, &own) else { return own };
+        let labels = labels.into_iter().zip(of_more).map(|(labels, more)| [&labels[..], more].concat());
+        Some((Tensor::cat(vec![logits, more.clone()], 0), labels.collect()))
     }
 
     fn validate(&self, _: &Self::Inner, detail: Self::Detail, _: usize) -> Result<EdgeMetrics> {
@@ -359,18 +467,6 @@ fn no_edges() -> Error {
     }
 }
 
-/// Writes the embeddings of all nodes and returns them.
-fn write_embeddings<B: GraphBackend>(path: &Path, z: Vec<Tensor<B, 2>>) -> Result<Array2<f32>> {
-    let width = z.first().map_or(0, |z| z.dims()[1]);
-    let values = rows_to_host(z);
-    check_device()?;
-    let rows = values.len() / width.max(1);
-    let matrix =
-        Array2::from_shape_vec((rows, width), values).unwrap_or_else(|e| unreachable!("whole rows of one width: {e}"));
-    write_npy_f32(path, &matrix)?;
-    Ok(matrix)
-}
-
 fn plot(session: &Session) -> Result<()> {
     let history = session.run.history()?;
     let (loss, auc) = (history.series("loss"), history.series("edge_auc"));
@@ -380,19 +476,4 @@ fn plot(session: &Session) -> Result<()> {
         &[Series { name: "reconstruction loss", points: &loss }],
         &[Series { name: "edge AUC (training pairs)", points: &auc }],
     )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_temperature_rises_linearly_and_falls_as_a_cosine() {
-        let config = TemperatureConfig::default();
-        assert_eq!(temperature(&config, 1, 200), 2.0);
-        assert_eq!(temperature(&config, 20, 200), 10.0);
-        assert!((temperature(&config, 110, 200) - 6.5).abs() < 1e-9);
-        assert!((temperature(&config, 200, 200) - 3.0).abs() < 1e-9);
-        assert_eq!(temperature(&TemperatureConfig { warmup_epochs: 0, ..config }, 1, 1), 3.0);
-    }
 }

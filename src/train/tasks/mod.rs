@@ -4,5 +4,6 @@ pub mod attention;
 mod attention_batches;
 pub mod attention_loss;
 pub mod auto_encoder;
+mod auto_encoder_batches;
 pub mod class_loss;
 pub mod classifier;

@@ -268,7 +268,7 @@ impl<B: GraphBackend> Task<B> for Classifier<B> {
         Ok(Losses { loss, terms: Vec::new(), detail: () })
     }
 
-    fn batch(&self, model: &Self::Model, batch: Batch<Autodiff<B>, Targets>) -> Losses<B> {
+    fn batch(&self, model: &Self::Model, batch: Batch<Autodiff<B>, Targets>) -> Result<Losses<B>> {
         let Placement::Host { input, .. } = &self.placement else {
             unreachable!("mini-batches are loaded from the host")
         };
@@ -290,7 +290,7 @@ impl<B: GraphBackend> Task<B> for Classifier<B> {
         let targets = Tensor::from_data(TensorData::new(targets, [len, 1]), &self.device);
         let loss = self.loss.of_rows(logits, targets);
         let loss = if share == 1.0 { loss } else { loss * share };
-        Losses { loss, terms: Vec::new(), detail: () }
+        Ok(Losses { loss, terms: Vec::new(), detail: () })
     }
 
     fn validate(&self, model: &Self::Inner, (): (), epoch: usize) -> Result<Validation> {

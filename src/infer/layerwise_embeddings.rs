@@ -1,0 +1,53 @@
+//! Embeddings of Stage 1 layer by layer, for graphs that do not fit the device: as in [`layerwise`](super::layerwise),
+//! every layer of all nodes, a few at a time, between matrices in host memory. Exact: every node sees all of its
+//! neighbours.
+
+use burn::tensor::{DType, Tensor};
+use graphsieve_kernels::GraphBackend;
+use ndarray::Array2;
+
+use super::layerwise::{Span, over_all_nodes};
+use crate::error::Result;
+use crate::graph::Features;
+use crate::loader::{Batch, FeatureStore};
+use crate::models::TripleStreamGae;
+use crate::models::auto_encoder::HostNormalisation;
+use crate::models::precision::as_dtype;
+use crate::sampler::{Fanout, NeighbourSampler, SamplerConfig};
+
+/// Embeddings of length one of every node, by global id; layers compute in `dtype`.
+///
+/// # Errors
+/// Features that are not one row per node; a device that failed, or what a thread of the loader ran into.
+pub fn embeddings<B: GraphBackend>(
+    model: &TripleStreamGae<B>,
+    normalisation: &HostNormalisation,
+    features: &Features,
+    dtype: DType,
+    device: &B::Device,
+) -> Result<Array2<f32>> {
+    let graph = normalisation.graph();
+    let nodes = graph.num_nodes();
+    let sampler = || {
+        let config = SamplerConfig::new(&[Fanout::All], graph.relations().len());
+        NeighbourSampler::new(graph.clone(), config)
+    };
+    let mut input = features.clone();
+    for layer in 0.. {
+        let width = model.width_after(layer);
+        let store = FeatureStore::new(input, graph, device)?;
+        let (model, device) = (model.clone(), device.clone());
+        let compute = move |Batch { x, blocks, nodes, payload, .. }: Batch<B, Span>| {
+            let x: Vec<Tensor<B, 2>> = x.into_iter().map(|x| as_dtype(x, dtype)).collect();
+            let of_layer = normalisation.of_blocks(&nodes.to_host(), &blocks, &device).swap_remove(0);
+            (model.embed_layer(layer, &blocks[0], &of_layer, &x).swap_remove(payload.node_type), None)
+        };
+        let values = over_all_nodes(graph, sampler, vec![(store, compute)], width, &mut [])?;
+        if layer + 1 == TripleStreamGae::<B>::LAYERS {
+            let z = Array2::from_shape_vec((nodes, width), values);
+            return Ok(z.unwrap_or_else(|e| unreachable!("one row per node: {e}")));
+        }
+        input = Features::from_f32(values, nodes, width);
+    }
+    unreachable!("the last layer returns")
+}
