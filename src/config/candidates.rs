@@ -44,16 +44,18 @@ pub struct Training {
 pub enum Suits {
     /// Labels that are anomalous or normal.
     Anomalies,
-    /// The same, of nodes that are no events: their neighbours say what windows say of events.
+    /// The same, of nodes without histories: their neighbours say what windows say of events with any.
     Graphs,
     /// The same, where edges have values.
     Values,
-    /// The same, but where the split counts few labels; with more it is tried only by name.
+    /// As graphs, but where the split counts few labels; with more it is tried only by name.
     Few,
-    /// The same, but tried only by name: it has not won on two data sets.
+    /// As graphs, but tried only by name: it has not won on two data sets.
     Asked,
-    /// The same, of events.
+    /// Anomalous or normal events.
     Events,
+    /// The same, with histories.
+    Histories,
     /// Labels of any kind, of nodes that are no events.
     Nodes,
     /// Classes, of nodes that are no events.
@@ -158,8 +160,10 @@ const GHRN: &[&str] = &["model.layer=ghrn", "model.hidden=64"];
 pub struct DataKind {
     /// Labels are anomalous or normal, and not of classes.
     pub anomalies: bool,
-    /// What has labels are events.
+    /// What has labels has times.
     pub events: bool,
+    /// Nodes have their earlier events in the order of time.
+    pub histories: bool,
     /// Edges have values.
     pub values: bool,
 }
@@ -167,12 +171,13 @@ pub struct DataKind {
 impl Suits {
     /// Whether a candidate is made for such data.
     pub fn fits(self, data: DataKind) -> bool {
-        let DataKind { anomalies, events, values } = data;
+        let DataKind { anomalies, events, histories, values } = data;
         match self {
             Suits::Anomalies => anomalies,
-            Suits::Graphs | Suits::Few | Suits::Asked => anomalies && !events,
-            Suits::Values => anomalies && !events && values,
+            Suits::Graphs | Suits::Few | Suits::Asked => anomalies && !histories,
+            Suits::Values => anomalies && !histories && values,
             Suits::Events => anomalies && events,
+            Suits::Histories => anomalies && histories,
             Suits::Nodes => !events,
             Suits::Classes => !anomalies && !events,
         }
@@ -231,9 +236,9 @@ impl Candidate {
         "booster-stage2", "small trees that also read Stage 2 out of fold", Graphs, TREES, [MEANS, SMALL, STACKED];
         "stage2-embeddings", "Stage 2 on embeddings of Stage 1", Graphs, STAGE2, [RANKED, LONG, INPUT, EMBEDDINGS];
         "booster-embeddings", "small trees that also read Stage 1", Graphs, TREES, [MEANS, SMALL, EMBEDDINGS];
-        "stage2-events", "Stage 2 on events, in mini-batches", Events, STAGE2_EVENTS, [];
-        "stage2-events-labels", "the same with known labels as input", Events, STAGE2_EVENTS, [LABELS];
-        "stage2-events-ages", "stage2-events that reads how old an edge is", Events, STAGE2_EVENTS, [AGES];
+        "stage2-events", "Stage 2 on events, in mini-batches", Histories, STAGE2_EVENTS, [];
+        "stage2-events-labels", "the same with known labels as input", Histories, STAGE2_EVENTS, [LABELS];
+        "stage2-events-ages", "stage2-events that reads how old an edge is", Histories, STAGE2_EVENTS, [AGES];
         "xgb-graph", "boosted trees as in GADBench on features and their means", Graphs, TREES, [XGB_GRAPH];
         "gcn-anomalies", "graph convolution, both classes count the same", Graphs, GCN, [AUTO, WIDE, RARE];
         "gat-anomalies", "graph attention, both classes count the same", Asked, GAT, [AUTO, RARE];
@@ -345,7 +350,8 @@ mod tests {
             let single = Candidate::named(single).unwrap();
             assert_eq!(restarts, candidate.restarts.to_string());
             for few in [false, true] {
-                let tried = !candidate.suits.fits(DataKind { anomalies: true, events: false, values: false });
+                let tried =
+                    !candidate.suits.fits(DataKind { anomalies: true, events: false, histories: false, values: false });
                 assert!(candidate.is_asked(few) != tried && !single.is_asked(few), "{}", candidate.name);
             }
             let alone = single.trainings(&config).unwrap();
@@ -371,6 +377,20 @@ mod tests {
         let seeds = [42, 43, u64::MAX >> 1].map(|seed| [1, 2].map(|at| seed_of(seed, at))).concat();
         assert!(seeds.iter().all(|&seed| seed <= u64::MAX >> 1), "a configuration can hold them");
         assert!(seeds.iter().enumerate().all(|(at, seed)| !seeds[..at].contains(seed)), "{seeds:?}");
+    }
+
+    #[test]
+    fn nodes_with_times_and_no_histories_are_compared_by_their_edges() {
+        let data = DataKind { anomalies: true, events: true, histories: false, values: true };
+        let fit =
+            |data: DataKind, names: &[&str]| names.iter().all(|name| Candidate::named(name).unwrap().suits.fits(data));
+        let (by_edges, by_windows) = (["stage2-values", "stage2-long", "booster-all"], ["stage2-events"]);
+        assert!(
+            fit(data, &["booster-events"]) && fit(data, &by_edges) && !fit(data, &by_windows) && !fit(data, &["gcn"])
+        );
+        let with_histories = DataKind { histories: true, ..data };
+        assert!(fit(with_histories, &["booster-events"]) && fit(with_histories, &by_windows));
+        assert!(by_edges.iter().all(|name| !fit(with_histories, &[name])));
     }
 
     #[test]

@@ -26,13 +26,14 @@ use graphsieve_kernels::{GraphBackend, TreeBackend};
 
 use self::model::{Common, Fitting};
 use super::{Note, usage};
-use crate::config::{AutoConfig, DataKind};
+use crate::config::AutoConfig;
 use crate::error::{Error, Result};
 use crate::features::FeatureTable;
 use crate::graph::Dataset;
 use crate::infer::tree_table::{Tables, neighbourhood_table};
 use crate::run::progress::{Mode, Progress, Unit};
 use crate::train::RunOptions;
+use crate::train::auto::kind_of;
 
 pub use model::{Inputs, Model};
 pub use protocol::Protocol;
@@ -78,17 +79,13 @@ pub fn run<B: GraphBackend + TreeBackend>(
     let dataset = read(options)?;
     dataset.notes.iter().for_each(|text| note(text));
     let labels = dataset.binary_labels(&options.data)?;
-    let data = DataKind { anomalies: true, events: dataset.events.is_some(), values: dataset.has_edge_values() };
+    let data = kind_of(&dataset, true);
     let of_all = Model::all().iter().copied().filter(|model| model.suits(data));
     let models = if options.models.is_empty() { of_all.collect() } else { options.models.clone() };
     let options = &GadOptions { models, ..options.clone() };
     if let Some(model) = options.models.iter().find(|model| !model.suits(data)) {
-        let expected = match data {
-            DataKind { events: true, .. } => "a model of events",
-            DataKind { values: true, .. } => "a model of nodes that are no events",
-            DataKind { .. } => "a model of nodes that are no events, and of edges without values",
-        };
-        return Err(usage("--models", expected, model.name(), "leave it out"));
+        let help = "leave it out; without --models those that suit the data are measured";
+        return Err(usage("--models", "a model that suits these data", model.name(), help));
     }
     let division = Splits::new(&dataset, &labels.entries, options.protocol, options.shares)?;
     let splits: Vec<_> = (0..options.splits).map(|at| division.split(at)).collect::<Result<_>>()?;

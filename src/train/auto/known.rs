@@ -26,6 +26,12 @@ pub(super) enum Labels {
     Classes(ClassSplit),
 }
 
+/// What data are to candidates; `anomalies` says whether labels are anomalous or normal.
+pub fn kind_of(dataset: &Dataset, anomalies: bool) -> DataKind {
+    let histories = dataset.graph.relations().iter().any(|relation| relation.forward.is_spans());
+    DataKind { anomalies, events: dataset.events.is_some(), histories, values: dataset.has_edge_values() }
+}
+
 impl Known {
     /// Divides the labels of the data and takes all away but those of the training and the validation part.
     ///
@@ -118,11 +124,7 @@ impl Known {
     /// # Errors
     /// [`Error::Config`] for one that does not suit the data.
     pub fn candidates(&self, config: &AutoConfig) -> Result<Vec<&'static Candidate>> {
-        let kind = DataKind {
-            anomalies: self.figure() == Figure::AveragePrecision,
-            events: self.dataset.events.is_some(),
-            values: self.dataset.has_edge_values(),
-        };
+        let kind = kind_of(&self.dataset, self.figure() == Figure::AveragePrecision);
         let suits = |candidate: &&Candidate| candidate.suits.fits(kind);
         let suitable: Vec<&'static Candidate> = Candidate::ALL.iter().filter(suits).collect();
         let named = |name: &str| config.auto.candidates.iter().any(|wanted| wanted == name);

@@ -17,7 +17,7 @@ use graphsieve_kernels::{GraphBackend, TreeBackend};
 use serde::{Deserialize, Serialize};
 
 use self::ensemble::{Members, Runs};
-pub use self::known::Known;
+pub use self::known::{Known, kind_of};
 use self::search::search;
 pub use self::trainings::Trainings;
 use super::Outcome;
