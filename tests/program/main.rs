@@ -31,6 +31,7 @@ mod leaks;
 mod log;
 mod missing_values;
 mod models_in_turn;
+mod plan;
 mod ranks;
 mod rare_classes;
 mod refit;
