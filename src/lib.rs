@@ -23,6 +23,7 @@
 //! | [`train`] | the trainer and its tasks |
 //! | [`trees`] | histogram trees on plain arrays: booster and forest |
 //! | [`mod@bench`] | measurements against the memory bandwidth and against f64 |
+//! | [`plan`] | what a training takes on several devices, on paper |
 //! | [`backend`] | the device, chosen at run time |
 //! | [`cli`] | the commands |
 
@@ -41,6 +42,7 @@ mod memory;
 pub mod metrics;
 pub mod models;
 pub mod nn;
+pub mod plan;
 pub mod report;
 pub mod run;
 pub mod sampler;

@@ -5,7 +5,7 @@
 
 pub mod accuracy;
 pub mod auto;
-mod bytes;
+pub(crate) mod bytes;
 mod clock;
 mod copy;
 pub mod epochs;

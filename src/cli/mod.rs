@@ -15,6 +15,7 @@ mod info;
 mod logging;
 mod man;
 mod moment;
+mod plan;
 mod processes;
 mod report;
 mod score;
@@ -69,6 +70,7 @@ enum Command {
     Report(report::Arguments),
     Export(export::Arguments),
     Info(info::Arguments),
+    Plan(plan::Arguments),
     Bench(bench::Arguments),
     #[command(hide = true)]
     Benchmark(bench::Benchmark),
@@ -102,6 +104,7 @@ fn run_command(command: Command, console: Console) -> Result<()> {
         Command::Report(arguments) => report::run(arguments, console),
         Command::Export(arguments) => export::run(arguments, console),
         Command::Info(arguments) => info::run(arguments),
+        Command::Plan(arguments) => plan::run(arguments),
         Command::Bench(arguments) => bench::run(arguments, console),
         Command::Benchmark(renamed) => bench::run(renamed.into(), console),
         Command::Config(arguments) => config::run(arguments, console),

@@ -20,7 +20,7 @@ use super::edge_values::{EdgeColumns, EdgeValues};
 use super::ends::Ends;
 use super::events::Events;
 use super::features::Features;
-use super::formats::{AdjacencyFiles, RowFiles, is_present, write_lists, write_new, write_spans};
+use super::formats::{is_present, write_lists, write_new, write_spans};
 use super::hetero::{HeteroGraph, NodeType, RelationSpec};
 use super::ids::IdMaps;
 use super::labels::Labels;
@@ -29,10 +29,10 @@ use super::npz::{self, EdgeReading};
 use super::stored_split::StoredSplit;
 use crate::error::{Error, Result};
 
-const LABELS_FILE: &str = "labels.npy";
+pub(super) const LABELS_FILE: &str = "labels.npy";
 const IDS_FILE: &str = "node_id_mappings.json";
-const CLASSES_FILE: &str = "classes.npy";
-const MASKS_FILE: &str = "masks.npy";
+pub(super) const CLASSES_FILE: &str = "classes.npy";
+pub(super) const MASKS_FILE: &str = "masks.npy";
 const FEATURE_NAMES_FILE: &str = "feature_names.json";
 
 /// What a data directory, or an `.npz` file, holds.
@@ -458,25 +458,7 @@ fn read_graph(dir: &Path, manifest: &Manifest, manifest_path: &Path, types: &[No
     for entry in &manifest.relations {
         let indices = (manifest.type_index(&entry.src), manifest.type_index(&entry.dst));
         let (Some(src), Some(dst)) = indices else { continue };
-        let (src_type, dst_type) = (&types[src], &types[dst]);
-        let file = |given: &Option<PathBuf>, part: &str| match given {
-            Some(path) => dir.join(path),
-            None => dir.join(format!("{}_{part}.bin", entry.name)),
-        };
-        let files = AdjacencyFiles {
-            rows: match (&entry.row_start, &entry.row_end) {
-                (Some(start), Some(end)) => RowFiles::Spans([dir.join(start), dir.join(end)]),
-                _ => RowFiles::Lists(file(&entry.row_ptr, "row_ptr")),
-            },
-            col_idx: file(&entry.col_idx, "col_idx"),
-            dst: (&dst_type.name, dst_type.count),
-            src: &src_type.name,
-            src_ids: match entry.ids {
-                IdSpace::Global => src_type.offset..src_type.offset + src_type.count,
-                IdSpace::Local => 0..src_type.count,
-            },
-            first_row_id: (entry.ids == IdSpace::Global).then_some(dst_type.offset),
-        };
+        let files = entry.files(dir, &types[src], &types[dst]);
         let (adjacency, loops) = files.read()?;
         removed.push((entry.name.as_str(), loops));
         specs.push(RelationSpec {
@@ -489,12 +471,7 @@ fn read_graph(dir: &Path, manifest: &Manifest, manifest_path: &Path, types: &[No
         });
     }
     // A declared pair that does not match is an error below; nothing is generated for it.
-    let complete = |name: &str| {
-        manifest.relations.iter().any(|entry| match &entry.reverse_of {
-            Some(partner) => entry.name == name || partner == name,
-            None => entry.name == name && entry.one_way,
-        })
-    };
+    let complete = |name: &str| manifest.is_complete(name);
     let types = types.iter().map(|node_type| (node_type.name.clone(), node_type.count)).collect();
     let mut graph =
         HeteroGraph::with_reverse_relations(types, specs, complete).map_err(|error| located(error, manifest_path))?;
@@ -528,7 +505,7 @@ fn check_partners(manifest: &Manifest, path: &Path, graph: &HeteroGraph) -> Resu
 }
 
 /// Gives an error about declared types and relations the file that declares them.
-fn located(error: Error, path: &Path) -> Error {
+pub(super) fn located(error: Error, path: &Path) -> Error {
     match error {
         Error::Data { what, expected, found, help } => Error::format(path, what, expected, found, help),
         other => other,

@@ -135,20 +135,42 @@ impl AdjacencyFiles<'_> {
     }
 
     fn read_lists(&self, path: &Path) -> Result<(Adjacency, usize)> {
+        let (row_ptr, map) = self.map_lists(path)?;
+        let entries: &[i32] = bytemuck::cast_slice(&map);
+        let mut kept_ptr = self.kept(&row_ptr, entries)?;
+        accumulate(&mut kept_ptr);
+
+        let mut col_idx = vec![0u32; kept_ptr.last().copied().unwrap_or(0) as usize];
+        for_each_row_mut(&kept_ptr, &mut col_idx, &|row, kept| {
+            let found = &entries[row_ptr[row] as usize..row_ptr[row + 1] as usize];
+            for (slot, local) in kept.iter_mut().zip(found.iter().filter_map(|&id| self.local(id))) {
+                *slot = local;
+            }
+        });
+        let removed = entries.len() - col_idx.len();
+        Ok((Adjacency::from_checked(kept_ptr, col_idx, self.src_ids.len()), removed))
+    }
+
+    /// Where rows that are lists start, and their entries.
+    fn map_lists(&self, path: &Path) -> Result<(Vec<u64>, Mmap)> {
         let row_ptr = self.read_row_ptr(path)?;
         let map = map_file(&self.col_idx)?;
         let end = row_ptr.last().copied().unwrap_or(0);
-        if map.len() as u64 != end.saturating_mul(4) {
-            return Err(self.wrong_col_idx_length(path, end, map.len()));
+        match map.len() as u64 == end.saturating_mul(4) {
+            true => Ok((row_ptr, map)),
+            false => Err(self.wrong_col_idx_length(path, end, map.len())),
         }
-        let entries: &[i32] = bytemuck::cast_slice(&map);
-        let num_cols = self.src_ids.len();
-        let local = |id: i32| {
-            let local = i64::from(id) - self.src_ids.start as i64;
-            (0..num_cols as i64).contains(&local).then_some(local as u32)
-        };
-        let is_own = |id: i32, row: usize| self.first_row_id.is_some_and(|first| i64::from(id) == (first + row) as i64);
+    }
 
+    /// The number of a node within the source type, of an id of it.
+    fn local(&self, id: i32) -> Option<u32> {
+        let local = i64::from(id) - self.src_ids.start as i64;
+        (0..self.src_ids.len() as i64).contains(&local).then_some(local as u32)
+    }
+
+    /// How many entries every row keeps, behind a 0.
+    fn kept(&self, row_ptr: &[u64], entries: &[i32]) -> Result<Vec<u64>> {
+        let is_own = |id: i32, row: usize| self.first_row_id.is_some_and(|first| i64::from(id) == (first + row) as i64);
         let first_bad = AtomicU64::new(u64::MAX);
         let rows = self.dst.1;
         let mut kept_ptr = Vec::with_capacity(rows + 1);
@@ -157,7 +179,7 @@ impl AdjacencyFiles<'_> {
             let start = row_ptr[row];
             let mut kept = 0;
             for (at, &id) in entries[start as usize..row_ptr[row + 1] as usize].iter().enumerate() {
-                if local(id).is_some() {
+                if self.local(id).is_some() {
                     kept += 1;
                 } else if !is_own(id, row) {
                     first_bad.fetch_min(start + at as u64, Relaxed);
@@ -166,21 +188,39 @@ impl AdjacencyFiles<'_> {
             }
             kept
         }));
-        let first_bad = first_bad.into_inner();
-        if first_bad != u64::MAX {
-            return Err(self.id_out_of_range(&row_ptr, first_bad, entries[first_bad as usize]));
+        match first_bad.into_inner() {
+            u64::MAX => Ok(kept_ptr),
+            bad => Err(self.id_out_of_range(row_ptr, bad, entries[bad as usize])),
         }
-        accumulate(&mut kept_ptr);
+    }
 
-        let mut col_idx = vec![0u32; kept_ptr.last().copied().unwrap_or(0) as usize];
-        for_each_row_mut(&kept_ptr, &mut col_idx, &|row, kept| {
-            let found = &entries[row_ptr[row] as usize..row_ptr[row + 1] as usize];
-            for (slot, local) in kept.iter_mut().zip(found.iter().filter_map(|&id| local(id))) {
-                *slot = local;
+    /// Degrees of the destinations and, where they are asked for and rows are lists, of the sources, as they are once
+    /// read; and the number of entries. Source ids are read only where they have to be.
+    pub fn degrees(&self, of_sources: bool) -> Result<([Vec<u64>; 2], u64)> {
+        let path = match &self.rows {
+            RowFiles::Lists(path) => path,
+            RowFiles::Spans([start, end]) => {
+                let (start, end) = (self.read_offsets(start, 0)?, self.read_offsets(end, 0)?);
+                let length = |(start, end): (i64, i64)| u64::try_from(end - start).unwrap_or(0);
+                let degrees = start.into_iter().zip(end).map(length).collect();
+                return Ok(([degrees, Vec::new()], map_file(&self.col_idx)?.len() as u64 / 4));
             }
-        });
-        let removed = entries.len() - col_idx.len();
-        Ok((Adjacency::from_checked(kept_ptr, col_idx, num_cols), removed))
+        };
+        let drops = self.first_row_id.is_some_and(|first| !self.src_ids.contains(&first));
+        if !of_sources && !drops {
+            let row_ptr = self.read_row_ptr(path)?;
+            let degrees = row_ptr.windows(2).map(|ends| ends[1] - ends[0]).collect();
+            return Ok(([degrees, Vec::new()], row_ptr.last().copied().unwrap_or(0)));
+        }
+        let (row_ptr, map) = self.map_lists(path)?;
+        let entries: &[i32] = bytemuck::cast_slice(&map);
+        let kept = self.kept(&row_ptr, entries)?.split_off(1);
+        let mut sources = vec![0; if of_sources { self.src_ids.len() } else { 0 }];
+        if of_sources {
+            entries.iter().filter_map(|&id| self.local(id)).for_each(|source| sources[source as usize] += 1);
+        }
+        let edges = kept.iter().sum();
+        Ok(([kept, sources], edges))
     }
 
     /// Offsets into the entries: one for each row and `more`.

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::edge_values::{EdgeColumns, EdgeValues, Values};
-use super::formats::is_present;
-use super::hetero::HeteroGraph;
+use super::formats::{AdjacencyFiles, RowFiles, is_present};
+use super::hetero::{HeteroGraph, NodeType};
 use crate::error::{Error, Place, Result, Snippet, UnknownName, byte_at, line_number, nearest_name};
 
 /// File name of the features unless a manifest names another.
@@ -296,6 +296,14 @@ impl Manifest {
         self.node_types.iter().position(|node_type| node_type.name == name)
     }
 
+    /// Whether nothing is generated beside a relation: it is one way, or one of a declared pair.
+    pub(super) fn is_complete(&self, name: &str) -> bool {
+        self.relations.iter().any(|entry| match &entry.reverse_of {
+            Some(partner) => entry.name == name || partner == name,
+            None => entry.name == name && entry.one_way,
+        })
+    }
+
     fn relation(&self, name: &str) -> Option<&RelationEntry> {
         self.relations.iter().find(|relation| relation.name == name)
     }
@@ -374,6 +382,28 @@ impl RelationEntry {
         let time = self.time.as_ref().map(|file| Values::File(dir.join(file)));
         let has_any = weight.is_some() || time.is_some() || columns.is_some();
         has_any.then(|| EdgeValues { relation: self.name.clone(), weight, time, columns })
+    }
+
+    /// Its files in `dir`.
+    pub(super) fn files<'a>(&self, dir: &Path, src: &'a NodeType, dst: &'a NodeType) -> AdjacencyFiles<'a> {
+        let file = |given: &Option<PathBuf>, part: &str| match given {
+            Some(path) => dir.join(path),
+            None => dir.join(format!("{}_{part}.bin", self.name)),
+        };
+        AdjacencyFiles {
+            rows: match (&self.row_start, &self.row_end) {
+                (Some(start), Some(end)) => RowFiles::Spans([dir.join(start), dir.join(end)]),
+                _ => RowFiles::Lists(file(&self.row_ptr, "row_ptr")),
+            },
+            col_idx: file(&self.col_idx, "col_idx"),
+            dst: (&dst.name, dst.count),
+            src: &src.name,
+            src_ids: match self.ids {
+                IdSpace::Global => src.offset..src.offset + src.count,
+                IdSpace::Local => 0..src.count,
+            },
+            first_row_id: (self.ids == IdSpace::Global).then_some(dst.offset),
+        }
     }
 
     /// Whether the files of its rows belong together: else the key, what was expected and what was found.

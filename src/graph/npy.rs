@@ -82,6 +82,14 @@ pub(crate) fn first_non_finite<T: Copy + Sync>(values: &[T], bad: impl Fn(T) -> 
     })
 }
 
+/// Rows and columns of a `.npy` file.
+///
+/// # Errors
+/// [`Error::Io`]; [`Error::Format`] for another number of dimensions, or a file that its header does not fit.
+pub fn matrix_shape(path: &Path) -> Result<[usize; 2]> {
+    Npy::open(path)?.matrix_shape("give an array with a row per node")
+}
+
 /// A mapped array whose header fits the file.
 pub(crate) struct Npy {
     path: PathBuf,

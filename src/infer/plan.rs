@@ -121,21 +121,26 @@ pub fn attention<B: GraphBackend>(
 
 /// What a training takes that computes the whole graph at once.
 fn attention_footprint(config: &Stage2Config, graph: &HeteroGraph, width: usize) -> Footprint {
-    let element = dtype(config.train.precision).size() as u64;
     let nodes = graph.num_nodes() as u64;
+    Footprint {
+        graph: adjacency_bytes(graph),
+        features: nodes * (width * dtype(config.train.precision).size()) as u64,
+        activations: attention_activations(config, nodes, width, config.train.rows),
+    }
+}
+
+/// Bytes of what the layers of Stage 2 make of `nodes` nodes: in scoring, which is what a training of reachable rows
+/// takes at most, or in a training of all rows.
+pub fn attention_activations(config: &Stage2Config, nodes: u64, width: usize, rows: Rows) -> u64 {
     // Inference holds a layer's input, what each relation makes of it and the result; training of all rows holds the
     // same of both layers and gradients of it. In chunks of rows there are whole results and their gradients alone.
     let results = config.model.hidden + config.model.out;
-    let channels = if config.train.chunk_size.is_some() { results } else { width + 2 * results } as u64;
-    let passes = match config.train.rows {
+    let channels = if config.train.chunk_size.is_some() { results } else { width + 2 * results };
+    let passes = match rows {
         Rows::Reachable => 1,
         Rows::All => 2,
     };
-    Footprint {
-        graph: adjacency_bytes(graph),
-        features: nodes * width as u64 * element,
-        activations: passes * nodes * channels * element,
-    }
+    passes * nodes * (channels * dtype(config.train.precision).size()) as u64
 }
 
 /// Of the adjacencies of all relations and the values of their edges; what relations share is there once.

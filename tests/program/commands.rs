@@ -201,6 +201,7 @@ fn every_command_explains_itself() {
         "completions",
         "man",
         "info",
+        "plan",
         "bench",
         "config init",
         "config show",

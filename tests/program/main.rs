@@ -32,6 +32,7 @@ mod log;
 mod missing_values;
 mod models_in_turn;
 mod own_columns;
+mod plan;
 mod ranks;
 mod rare_classes;
 mod refit;

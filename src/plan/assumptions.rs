@@ -1,0 +1,86 @@
+//! What goes into the figures of a plan, in words.
+
+use super::model::{HOST_WAIT_MS, Model};
+use super::report::{PlanOptions, Way};
+use crate::error::grouped;
+
+/// What goes into the figures, and what does not.
+pub(super) fn of(model: &Model<'_>, options: &PlanOptions) -> Vec<String> {
+    let rates = options.rates;
+    let alone = model.step(1.0);
+    let gb = model.steps() * alone.bytes / 1e9;
+    let compute = match options.epoch {
+        Some(ms) if options.scale == 1.0 => format!("compute: {ms} ms on one device, as measured (--epoch)"),
+        Some(ms) => format!(
+            "compute: {ms} ms on one device, as measured (--epoch) on the data as they are, times the bytes of the layers \
+             of a graph {} times as large",
+            options.scale
+        ),
+        None => format!(
+            "compute: {gb:.1} GB that the layers move, forward and backward, at the device's copy rate of {} GB/s. Measured \
+             epochs of whole graphs took two to three times as long, those of mini-batches eight times: --epoch MS, of \
+             `graphsieve bench scale --devices 1`, is better",
+            rates.device
+        ),
+    };
+    let link = match rates.link {
+        Some(link) => format!("between devices of a host {link} GB/s"),
+        None => "between devices of a host 254 GB/s for two and 325 for more, as measured on 2 and 4 H200".into(),
+    };
+    let mut lines = vec![
+        compute,
+        format!(
+            "exchanges: {link}; between hosts {} GB/s a device (the default, 50, is 400 Gbit/s, assumed and never \
+             measured); nothing crosses beside computation",
+            rates.network
+        ),
+        format!(
+            "waits: {HOST_WAIT_MS} ms an exchange, a constant that was fitted to epochs of one and two H100; more devices \
+             and several hosts have not been measured"
+        ),
+    ];
+    if model.way() != Way::MiniBatches {
+        lines.push(
+            "scoring: what the first device holds at the end, when it scores every node at once; an upper bound"
+                .to_owned(),
+        );
+    }
+    lines.extend(match model.way() {
+        Way::AllRows => vec![
+            "every device holds all features, and the first the whole graph beside its part, for validation; the scores \
+             and gradients of hidden rows are computed by each for all rows"
+                .to_owned(),
+            "rows are taken to differ between devices, as the division by edges leaves them: gathered by sends to each \
+             device, sums of gradients in f32, one device behind the other"
+                .to_owned(),
+        ],
+        Way::ReachableRows => vec![format!(
+            "every device holds graph and features; the rows that a part of the loss reaches are estimated from degrees, \
+             as if edges were drawn one by one: on one device {:.0} % of the activations of all rows",
+            50.0 * alone.activations / (model.scoring_bytes() - model.graph_bytes() - model.feature_bytes()).max(1.0)
+        )],
+        Way::MiniBatches => vec![
+            format!(
+                "{:.0} mini-batches of about {} rows of features on one device, estimated from degrees; what a measured \
+                 epoch takes longer than for its bytes is taken to be launches, which every device has in full",
+                model.steps(),
+                grouped(alone.fetched as usize)
+            ),
+            "every device holds the graph, and all features where they take a quarter of --memory at most (without it: \
+             always), else a share of them (loader.hot)"
+                .to_owned(),
+        ],
+    });
+    if options.scale != 1.0 {
+        lines.push(format!(
+            "nodes, edges and labels are those of the directory times {}, degrees are the same",
+            options.scale
+        ));
+    }
+    lines.push(
+        "not counted: validation, host memory and what the host prepares, the allocator's reserve, values and ages of \
+         edges, a node's own transform, several heads, chunks of rows in time"
+            .to_owned(),
+    );
+    lines
+}
