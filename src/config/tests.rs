@@ -391,7 +391,7 @@ fn seeds_of_parts_follow_the_run_unless_given() {
 #[test]
 fn draws_by_weight_of_stage_1_are_refused() {
     let [_, key, found, expected, help] = error(STAGE1, &["loader.mode=sampled", "loader.draw=weighted"]);
-    assert_eq!([&*key, &*found], ["loader.draw", "weighted"]);
+    assert_eq!([&*key, &*found], ["loader.draw", "\"weighted\""]);
     assert!(expected.contains("do not estimate") && help.contains("model.edge_weights"), "{expected}\n{help}");
 }
 
