@@ -27,7 +27,7 @@ impl Coverage {
     /// Runs of members that cannot be read.
     pub fn of(run: &ScoredRun) -> Result<Option<Self>> {
         let Some(ensemble) = &run.ensemble else { return Ok(None) };
-        let (explained, not_explained) = members_of(run.run.path(), ensemble)?;
+        let Members { explained, others: not_explained } = members_of(run.run.path(), ensemble)?;
         let explained = explained.into_iter().map(|(name, _)| name).collect();
         let members = ensemble.members.iter().map(|member| member.name.clone()).collect();
         Ok(Some(Self { members, explained, not_explained }))
@@ -45,19 +45,29 @@ pub(super) fn has_explained_layers(config: &RunConfig) -> bool {
     !matches!(config, RunConfig::Classify(config) if !config.model.layer.adds_up())
 }
 
-/// Name and run of the members of the ensemble of `run` that can be explained, the best first, and the names of the
-/// models that it averages, too, but that no explanation is about.
-pub(super) fn members_of(run: &Path, ensemble: &Ensemble) -> Result<(Vec<(String, PathBuf)>, Vec<String>)> {
+/// The models that an ensemble averages.
+pub(super) struct Members {
+    /// Name and run of the members that can be explained, the best first.
+    pub(super) explained: Vec<(String, PathBuf)>,
+    /// Names of the models that no explanation is about.
+    others: Vec<String>,
+}
+
+/// Of the ensemble of `run`.
+///
+/// # Errors
+/// Runs of members that cannot be read.
+pub(super) fn members_of(run: &Path, ensemble: &Ensemble) -> Result<Members> {
     let (mut explained, mut others) = (Vec::new(), Vec::new());
     for Member { name, run: member, .. } in &ensemble.members {
         let (name, path) = (name.clone(), run.join(member));
         match Ensemble::of_run(&path)? {
             // A member can be a mean itself, of which one model is explained.
             Some(own) => match members_of(&path, &own)? {
-                (its, _) if its.is_empty() => others.push(name),
-                (its, left) => {
+                its if its.explained.is_empty() => others.push(name),
+                its => {
                     explained.push((name, path));
-                    others.extend(its.into_iter().skip(1).map(|(name, _)| name).chain(left));
+                    others.extend(its.explained.into_iter().skip(1).map(|(name, _)| name).chain(its.others));
                 }
             },
             None if has_explained_layers(&RunConfig::load_kept(&path.join("config.toml"), &[])?) => {
@@ -66,7 +76,7 @@ pub(super) fn members_of(run: &Path, ensemble: &Ensemble) -> Result<(Vec<(String
             None => others.push(name),
         }
     }
-    Ok((explained, others))
+    Ok(Members { explained, others })
 }
 
 #[cfg(test)]
@@ -96,7 +106,7 @@ mod tests {
         mean("a", &["b-1", "a-1", "a-2"]);
         mean("b", &["b-1"]);
         let ensemble = mean("all", &["b", "a", "a-2"]);
-        let (explained, others) = members_of(&runs.path().join("all"), &ensemble).unwrap();
+        let Members { explained, others } = members_of(&runs.path().join("all"), &ensemble).unwrap();
         let explained: Vec<&str> = explained.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!((&explained[..], &others[..]), (&["a", "a-2"][..], &["b", "a-2", "b-1"].map(String::from)[..]));
     }

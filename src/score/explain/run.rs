@@ -119,7 +119,7 @@ pub fn open_run<B: GraphBackend>(
 /// A checkpoint or an input that cannot be read or does not fit the data; a node without a score.
 pub fn explain_run<B: GraphBackend>(run: &ScoredRun, nodes: &[u32], device: &B::Device) -> Result<Vec<Explanation>> {
     if let Some(ensemble) = &run.ensemble {
-        let best = members_of(run.run.path(), ensemble)?.0.into_iter().next();
+        let best = members_of(run.run.path(), ensemble)?.explained.into_iter().next();
         let (_, member) = best.ok_or_else(|| refused_layers(run.run.path(), &run.config))?;
         return explain_run::<B>(&member_at::<B>(run, &member, device)?, nodes, device);
     }
@@ -157,7 +157,8 @@ pub fn explain_members<B: GraphBackend>(
     let explained = |(name, member): (String, PathBuf)| {
         Ok((name, explain_run::<B>(&member_at::<B>(run, &member, device)?, nodes, device)?))
     };
-    let said: Vec<_> = members_of(run.run.path(), ensemble)?.0.into_iter().map(explained).collect::<Result<_>>()?;
+    let said: Vec<_> =
+        members_of(run.run.path(), ensemble)?.explained.into_iter().map(explained).collect::<Result<_>>()?;
     if said.is_empty() { Err(refused_layers(run.run.path(), &run.config)) } else { Ok(said) }
 }
 
