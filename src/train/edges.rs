@@ -110,8 +110,8 @@ impl LabelledPairs {
     }
 }
 
-/// What mini-batch `part` of `of` has of `drawn`, which are [`labelled_pairs`]: they are in the order in which they were
-/// drawn, and dealt out one after the other.
+/// What mini-batch `part` of `of` has of `drawn`, which are [`labelled_pairs`]: they are in the order in which they
+/// were drawn, and dealt out one after the other.
 pub fn dealt(drawn: &[LabelledPairs], part: usize, of: usize) -> Vec<LabelledPairs> {
     let dealt = drawn.iter().map(|pairs| pairs.with((part..pairs.positives).step_by(of)));
     dealt.filter(|pairs| pairs.positives > 0).collect()

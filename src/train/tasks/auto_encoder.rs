@@ -216,12 +216,12 @@ pub fn run_with<B: GraphBackend>(
 }
 
 impl<B: GraphBackend> AutoEncoder<B> {
-    /// On the graph `host` with its features, which are uploaded, or prepared to be `sampled` in mini-batches, with what
-    /// was decided about that.
+    /// On the graph `host` with its features, which are uploaded, or prepared to be `sampled` in mini-batches, with
+    /// what was decided about that.
     ///
     /// # Errors
-    /// A precision or a transfer that the device does not have, draws that the graph does not have, features that do not
-    /// fit their types.
+    /// A precision or a transfer that the device does not have, draws that the graph does not have, features that do
+    /// not fit their types.
     pub fn open(
         config: &Stage1Config,
         host: &HeteroGraph,
