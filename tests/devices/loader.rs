@@ -588,11 +588,15 @@ mod bodies {
         }
     }
 
-    /// With one head and with `heads`: whatever edges carry, and all that joins layers.
+    /// With one head and with `heads`: whatever edges carry, twice with all that joins layers.
     fn cases(heads: usize) -> Vec<(usize, Carried, Connections)> {
         let all = Connections { residual: true, gate: true, norm: Norm::Layer, jump: Jump::Concat };
-        let plain = [1, heads].into_iter().flat_map(|heads| Carried::ALL.map(|of| (heads, of, Connections::default())));
-        plain.chain([(heads, Carried::Nothing, all), (1, Carried::ValuesAndAges, all)]).collect()
+        let case = |own: usize, carried: Carried| match (own, carried) {
+            (1, Carried::ValuesAndAges) => (own, carried, all),
+            (own, Carried::Nothing) if own == heads => (own, carried, all),
+            _ => (own, carried, Connections::default()),
+        };
+        [1, heads].into_iter().flat_map(|own| Carried::ALL.map(|carried| case(own, carried))).collect()
     }
 
     fn spec(graph: &HeteroGraph, input: usize, heads: usize, carried: Carried) -> AttentionSpec {

@@ -35,6 +35,7 @@ pub fn trials() -> Vec<Trial> {
         another_seed_gives_another_model,
         dropout_and_class_weights_change_the_training_alone,
         half_precision_follows_the_curve_of_full_precision,
+        half_precision_follows_where_edges_have_values_and_ages_in_chunks,
         any_typed_graph_trains_not_only_a_marketplace,
         a_rows_own_value_reaches_its_score_where_no_relation_has_loops,
         stage_1_embeds_and_both_stages_score_a_graph_that_no_training_saw,
@@ -295,19 +296,28 @@ fn half_precision_follows_the_curve_of_full_precision() {
 }
 
 fn half_precision_follows_where_edges_have_values_and_ages<B: GraphBackend + TreeBackend>(device: &B::Device) {
-    let dir = with_values_and_ages();
-    for (mode, chunk_size) in [(LoaderMode::Full, None), (LoaderMode::Full, Some(100)), (LoaderMode::Sampled, None)] {
-        follows_in_half_precision::<B>(
-            &format!("values and ages, {mode:?}, chunks {chunk_size:?}"),
-            device,
-            |precision| {
-                let mut config = stage2(&dir);
-                (config.train.precision, config.train.chunk_size, config.loader.mode) = (precision, chunk_size, mode);
-                (config.model.edge_values, config.model.time_encoding) = (true, TimeEncodingKind::Learned);
-                RunConfig::Stage2(config)
-            },
-        );
+    for mode in [LoaderMode::Full, LoaderMode::Sampled] {
+        carried_in_half_precision::<B>(&format!("{mode:?}"), device, |config| config.loader.mode = mode);
     }
+}
+
+fn half_precision_follows_where_edges_have_values_and_ages_in_chunks() {
+    carried_in_half_precision::<Flex>("chunks", &Default::default(), |config| config.train.chunk_size = Some(100));
+}
+
+fn carried_in_half_precision<B: GraphBackend + TreeBackend>(
+    name: &str,
+    device: &B::Device,
+    change: impl Fn(&mut Stage2Config),
+) {
+    let dir = with_values_and_ages();
+    follows_in_half_precision::<B>(&format!("values and ages, {name}"), device, |precision| {
+        let mut config = stage2(&dir);
+        config.train.precision = precision;
+        (config.model.edge_values, config.model.time_encoding) = (true, TimeEncodingKind::Learned);
+        change(&mut config);
+        RunConfig::Stage2(config)
+    });
 }
 
 fn follows_in_half_precision<B: GraphBackend + TreeBackend>(
