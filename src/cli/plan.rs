@@ -43,7 +43,8 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "GB/s", default_value_t = Rates::default().device)]
     device_rate: f64,
 
-    /// What arrives at a device from the others of its host, in GB/s [default: 254 between two devices, 325 between more]
+    /// What arrives at a device from the others of its host, in GB/s [default: 254 between two devices, 325 between
+    /// more]
     #[arg(long, value_name = "GB/s")]
     link_rate: Option<f64>,
 

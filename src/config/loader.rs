@@ -19,8 +19,8 @@ pub struct LoaderConfig {
     /// Which in-neighbours are sampled. Default `uniform`.
     pub draw: Draw,
     /// Seeds of a mini-batch, at least 1: in Stage 1 edges of the loss, with the pairs that were drawn for them, in
-    /// Stage 2 labelled nodes and ends of the edges of the loss, in a classification training nodes. Default 4096; 1024 of a
-    /// classification.
+    /// Stage 2 labelled nodes and ends of the edges of the loss, in a classification training nodes. Default 4096;
+    /// 1024 of a classification.
     #[serde(deserialize_with = "at_least::<1, _>")]
     pub batch_size: usize,
     /// Batches in a row that draw alike, so that fewer rows move; 0 lets every node draw on its own. Default 0.
