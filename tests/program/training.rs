@@ -178,18 +178,21 @@ fn a_run_is_scored_in_the_precision_that_it_was_trained_in() {
     }
 }
 
+/// What a training says of mini-batches that the processor makes, where the device may not hold the graph.
+const OF_BATCHES: [&str; 5] = [
+    "sampled mini-batches: at once it takes about",
+    "loader.memory allows 1.0 kB",
+    "features: gathered by the processor: kernels of this device do not read host memory",
+    "neighbours: sampled by the processor",
+    "mini-batches of",
+];
+
 #[test]
 fn a_run_in_mini_batches_is_scored_resumed_and_says_what_it_moved() {
     let sampled = "[loader]\nmode = \"auto\"\nmemory = 1e-6\nfanouts = [4, 3]\nbatch_size = 2000\nhot = 0.1\n";
     let sandbox = with_config(&format!("{STAGE2}{sampled}"));
     let said = sandbox.succeeds(["train", "run.toml", "--device", "cpu", "--set", "loss.samples_per_relation=500"]);
-    for part in [
-        "sampled mini-batches: at once it takes about",
-        "loader.memory allows 1.0 kB",
-        "features: gathered by the processor: kernels of this device do not read host memory",
-        "neighbours: sampled by the processor",
-        "mini-batches of",
-    ] {
+    for part in OF_BATCHES {
         assert!(said.stderr.contains(part) || said.stdout.contains(part), "{part}: {said:?}");
     }
     let run = sandbox.only_run("runs");
@@ -230,14 +233,7 @@ fn a_stage_1_in_mini_batches_is_resumed_embedded_and_says_what_it_moved() {
     let fixed = "[output]\ndir = \"runs\"\nplots = false\n";
     sandbox.write("run.toml", format!("task = \"stage1\"\n[data]\npath = \"data\"\n[model]\n{keys}\n{fixed}"));
     let said = sandbox.succeeds(["train", "run.toml", "--device", "cpu"]);
-    for part in [
-        "sampled mini-batches: at once it takes about",
-        "loader.memory allows 1.0 kB",
-        "features: gathered by the processor: kernels of this device do not read host memory",
-        "neighbours: sampled by the processor",
-        "mini-batches of",
-        "held out of training",
-    ] {
+    for part in OF_BATCHES.into_iter().chain(["held out of training"]) {
         assert!(said.stderr.contains(part) || said.stdout.contains(part), "{part}: {said:?}");
     }
     let run = sandbox.only_run("runs");
