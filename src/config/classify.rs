@@ -186,11 +186,6 @@ impl LayerKind {
         matches!(self, LayerKind::Bw | LayerKind::Ghrn)
     }
 
-    /// Whether results are sums over neighbours with coefficients of their own, which an explanation can split.
-    pub fn adds_up(self) -> bool {
-        !self.is_wavelets()
-    }
-
     /// Whether weights of edges can weigh what neighbours say.
     pub fn reads_weights(self) -> bool {
         matches!(self, LayerKind::Gcn | LayerKind::Sage)

@@ -23,7 +23,7 @@ use crate::models::precision::dtype_on;
 use crate::models::tree_ensemble::TreeCheckpoint;
 use crate::models::weights::{ModelSpec, Weights};
 use crate::run::bundle::{Bundle, Reads};
-use crate::run::ensemble::{ENSEMBLE_FILE, Ensemble};
+use crate::run::ensemble::Ensemble;
 
 /// Scores the graph of a data directory with a checkpoint.
 ///
@@ -140,10 +140,7 @@ fn members<B: GraphBackend>(options: &ScoreOptions, ensemble: &Ensemble, devices
         });
         last = Some(computed.dataset);
     }
-    let Some(dataset) = last else {
-        let help = "the file was changed; start a new run";
-        return Err(Error::format(options.checkpoint.join(ENSEMBLE_FILE), "members", "at least one", "none", help));
-    };
+    let dataset = last.unwrap_or_else(|| unreachable!("an ensemble has a member"));
     let (mean, nodes) = (ensemble.mean(&scores), dataset.graph.num_nodes());
     let scores = match is_classifier {
         true => {

@@ -18,7 +18,7 @@ use std::cmp::Ordering;
 pub use explanation::{BlockPart, ColumnPart, Explanation, Method, NeighbourPart, PathPart, RelationPart, SimilarPart};
 pub use members::Coverage;
 pub use names::{between, name_of, node_of};
-pub use run::{explain_members, explain_run, is_explained, open_run};
+pub use run::{explain_members, explain_run, open_run};
 
 /// Neighbours of a node that an explanation lists.
 pub const MOST_NEIGHBOURS: usize = 20;

@@ -163,7 +163,7 @@ impl Model<'_> {
             true => ", the signs of differences",
             false => "",
         };
-        let paths = match network.layers.len() {
+        let paths = match network.reach() {
             1 => String::new(),
             _ => format!(
                 "What a neighbour adds is the sum over the paths of two edges that lead over it{own_bias}{own_values}. "
@@ -182,7 +182,7 @@ impl Model<'_> {
 
     /// How far the network looks.
     fn reach(&self) -> String {
-        match self.view.network.layers.len() {
+        match self.view.network.reach() {
             1 => "one edge".into(),
             2 => "two edges".into(),
             more => format!("{more} edges"),

@@ -1,13 +1,12 @@
 //! Explanations of the scores of a run.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use graphsieve_kernels::GraphBackend;
 use ndarray::Array2;
 
 use super::explanation::Explanation;
-use super::members::{Coverage, has_explained_layers, members_of};
 use super::names::Names;
 use super::network::{Edges, View};
 use super::neural::{Columns, Model, Question};
@@ -32,7 +31,7 @@ use crate::models::tree_ensemble::TreeCheckpoint;
 use crate::models::weights::{ModelSpec, Weights};
 use crate::run::RunDir;
 use crate::run::calibration::{read_calibration, read_class_calibrations};
-use crate::run::ensemble::Ensemble;
+use crate::run::ensemble::{Ensemble, Member};
 use crate::run::model::model_of;
 use crate::score::classes::features_for;
 use crate::score::{ClassView, Computed, ScoreOptions, ScoredRun, Scores, Stage, check_class, compute};
@@ -59,9 +58,6 @@ pub fn open_run<B: GraphBackend>(
     let run = RunDir::open(path)?;
     let ensemble = Ensemble::of_run(path)?;
     let mut config = RunConfig::load_kept(&run.config(), &[])?;
-    if !has_explained_layers(&config) {
-        return Err(refused_layers(path, &config));
-    }
     let stage = match &mut config {
         RunConfig::Stage2(Stage2Config { data: trained, .. }) => {
             if let Some(input) = input {
@@ -119,18 +115,13 @@ pub fn open_run<B: GraphBackend>(
 /// A checkpoint or an input that cannot be read or does not fit the data; a node without a score.
 pub fn explain_run<B: GraphBackend>(run: &ScoredRun, nodes: &[u32], device: &B::Device) -> Result<Vec<Explanation>> {
     if let Some(ensemble) = &run.ensemble {
-        let best = members_of(run.run.path(), ensemble)?.explained.into_iter().next();
-        let (_, member) = best.ok_or_else(|| refused_layers(run.run.path(), &run.config))?;
-        return explain_run::<B>(&member_at::<B>(run, &member, device)?, nodes, device);
+        return explain_run::<B>(&member_at::<B>(run, ensemble.best(), device)?, nodes, device);
     }
     let names = Names::new(&run.dataset, &run.scores);
     match (&run.config, &run.classes) {
         (RunConfig::Stage1(_), _) => reconstruction::<B>(run, &names, nodes, device),
         (RunConfig::Stage2(config), _) => attention::<B>(run, config, &names, nodes, device),
         (RunConfig::Stage3(config), _) => trees::<B>(run, config, &names, nodes, device),
-        (RunConfig::Classify(_), Some(_)) if !has_explained_layers(&run.config) => {
-            Err(refused_layers(run.run.path(), &run.config))
-        }
         (RunConfig::Classify(_), Some(view)) => classes::<B>(run, view, nodes, device),
         (RunConfig::Classify(_) | RunConfig::Pipeline(_) | RunConfig::Auto(_), _) => Err(Error::Usage {
             argument: run.run.path().display().to_string(),
@@ -142,7 +133,7 @@ pub fn explain_run<B: GraphBackend>(run: &ScoredRun, nodes: &[u32], device: &B::
 }
 
 /// What each member of an ensemble says of some nodes, by its name; of any other run what it says itself, without a
-/// name. Members that cannot be explained are left out, see [`Coverage`].
+/// name.
 ///
 /// # Errors
 /// As for [`explain_run`].
@@ -154,27 +145,15 @@ pub fn explain_members<B: GraphBackend>(
     let Some(ensemble) = &run.ensemble else {
         return Ok(vec![(String::new(), explain_run::<B>(run, nodes, device)?)]);
     };
-    let explained = |(name, member): (String, PathBuf)| {
-        Ok((name, explain_run::<B>(&member_at::<B>(run, &member, device)?, nodes, device)?))
+    let explained = |member: &Member| {
+        Ok((member.name.clone(), explain_run::<B>(&member_at::<B>(run, member, device)?, nodes, device)?))
     };
-    let said: Vec<_> =
-        members_of(run.run.path(), ensemble)?.explained.into_iter().map(explained).collect::<Result<_>>()?;
-    if said.is_empty() { Err(refused_layers(run.run.path(), &run.config)) } else { Ok(said) }
-}
-
-/// Whether [`explain_run`] can explain the scores of a run: its own layers, or those of a member of an ensemble.
-///
-/// # Errors
-/// Runs of members that cannot be read.
-pub fn is_explained(run: &ScoredRun) -> Result<bool> {
-    Ok(match Coverage::of(run)? {
-        Some(coverage) => coverage.of_first().is_some(),
-        None => has_explained_layers(&run.config),
-    })
+    ensemble.members.iter().map(explained).collect()
 }
 
 /// A member of the ensemble `run`, on its data.
-fn member_at<B: GraphBackend>(run: &ScoredRun, member: &Path, device: &B::Device) -> Result<ScoredRun> {
+fn member_at<B: GraphBackend>(run: &ScoredRun, member: &Member, device: &B::Device) -> Result<ScoredRun> {
+    let member = &run.run.path().join(&member.run);
     let class = run.classes.as_ref().and_then(ClassView::class);
     // Scores that were computed now are of other data.
     if run.split.is_none() && run.classes.as_ref().is_none_or(|view| view.split.is_none()) {
@@ -182,19 +161,6 @@ fn member_at<B: GraphBackend>(run: &ScoredRun, member: &Path, device: &B::Device
     }
     let own = RunConfig::load_kept(&member.join("config.toml"), &[])?;
     ScoredRun::open_at(member, class, (own.data_path() != run.data).then_some(&run.data))
-}
-
-/// The error of layers without [`has_explained_layers`].
-fn refused_layers(run: &Path, config: &RunConfig) -> Error {
-    Error::Usage {
-        argument: run.display().to_string(),
-        expected: "a model whose layers add up what neighbours say".into(),
-        found: match config {
-            RunConfig::Classify(config) => format!("model.layer = \"{}\"", config.model.layer.name()),
-            _ => "an ensemble without any".into(),
-        },
-        help: "explain a run of another model.layer, such as \"sage\"".into(),
-    }
 }
 
 /// The embeddings of all nodes and the anomalies of the training labels, where there are any.
