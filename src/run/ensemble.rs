@@ -14,8 +14,6 @@ use crate::metrics::Calibration;
 
 /// The record in the run of an ensemble.
 pub const ENSEMBLE_FILE: &str = "ensemble.json";
-/// Scores that an ensemble writes: one float32 per node.
-pub const ENSEMBLE_SCORES_FILE: &str = "anomaly_scores_ensemble.npy";
 
 /// Models that are averaged.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

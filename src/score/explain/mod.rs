@@ -4,14 +4,14 @@
 pub mod drawing;
 mod explanation;
 mod members;
-mod names;
-mod network;
-mod neural;
-mod parameters;
+pub(super) mod names;
+pub(super) mod network;
+pub(super) mod neural;
+pub(super) mod parameters;
 mod run;
-mod similar;
-mod stage1;
-mod stage3;
+pub(super) mod similar;
+pub(super) mod stage1;
+pub(super) mod stage3;
 
 use std::cmp::Ordering;
 

@@ -16,7 +16,7 @@ use crate::models::node_classifier::ClassifierSpec;
 use crate::models::parameters::HostTensor;
 
 /// Those of a Stage-2 model, whose streams are in the order of the graph's; `tensors` has them all.
-pub(super) fn of_attention(
+pub(in crate::score) fn of_attention(
     spec: &AttentionSpec,
     tensors: &BTreeMap<String, HostTensor>,
     graph: &HeteroGraph,
@@ -111,7 +111,7 @@ pub(super) fn of_attention(
 ///
 /// Where the classes are read from all layers, every layer carries the results of those before it along: its first
 /// outputs are its inputs, which ReLU leaves as they are.
-pub(super) fn of_classifier(
+pub(in crate::score) fn of_classifier(
     spec: &ClassifierSpec,
     tensors: &BTreeMap<String, HostTensor>,
     graph: &HeteroGraph,

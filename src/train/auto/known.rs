@@ -14,14 +14,14 @@ use crate::run::tournament::Figure;
 
 /// What a search may see: the data without other labels than those of the training and the validation part.
 pub struct Known {
-    pub(super) dataset: Arc<Dataset>,
-    pub(super) labels: Labels,
+    pub(in crate::train) dataset: Arc<Dataset>,
+    pub(in crate::train) labels: Labels,
     /// How a node classifier is told to divide the labels, which gives these parts.
     class_split: ClassifySplit,
 }
 
 /// The parts of the labels; that of the test is empty.
-pub(super) enum Labels {
+pub(in crate::train) enum Labels {
     Anomalies(Split),
     Classes(ClassSplit),
 }
@@ -156,16 +156,12 @@ impl Known {
     fn suit(&self, own: &mut RunConfig, seed: u64, runs: &Path) {
         // A seed of its own asks for no other split than that of the data.
         let stored = self.dataset.split.is_some() && own.seed() != seed;
+        own.output_mut().dir = runs.into();
         match own {
-            RunConfig::Stage2(own) => {
-                own.output.dir = runs.into();
-                if stored {
-                    own.split = LabelSplit { source: SplitSource::Masks, index: 0, ..own.split.clone() };
-                }
+            RunConfig::Stage2(own) if stored => {
+                own.split = LabelSplit { source: SplitSource::Masks, index: 0, ..own.split.clone() };
             }
-            RunConfig::Stage3(own) => own.output.dir = runs.into(),
             RunConfig::Classify(own) => {
-                own.output.dir = runs.into();
                 own.split = if stored { ClassifySplit::Masks { index: 0 } } else { self.class_split.clone() };
                 // Rows of negative values cannot be made to add up to one.
                 let features = self.dataset.features.as_ref();
@@ -173,7 +169,7 @@ impl Known {
                     |of: &crate::graph::Features| (0..of.num_rows()).any(|node| of.row(node).any(|value| value < 0.0));
                 own.data.row_normalise = !features.is_some_and(is_negative);
             }
-            RunConfig::Stage1(_) | RunConfig::Pipeline(_) | RunConfig::Auto(_) => {}
+            _ => {}
         }
     }
 }
