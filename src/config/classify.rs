@@ -186,6 +186,14 @@ impl LayerKind {
         matches!(self, LayerKind::Bw | LayerKind::Ghrn)
     }
 
+    /// Whether the layers take a graph with so many node types and relations.
+    pub fn takes(self, types: usize, relations: usize) -> bool {
+        match self {
+            LayerKind::H2gcn => types == 1 && relations == 1,
+            _ => types == 1 || !self.is_wavelets(),
+        }
+    }
+
     /// Whether weights of edges can weigh what neighbours say.
     pub fn reads_weights(self) -> bool {
         matches!(self, LayerKind::Gcn | LayerKind::Sage)

@@ -188,6 +188,10 @@ impl<B: GraphBackend + TreeBackend> Contest for Trainings<'_, B> {
         !matches!(&self.trainings[at][0].config, RunConfig::Stage3(own) if alone(own))
     }
 
+    fn is_network(&self, at: usize) -> bool {
+        !matches!(&self.trainings[at][0].config, RunConfig::Stage3(_))
+    }
+
     fn now(&self) -> Duration {
         self.started.elapsed()
     }
