@@ -104,7 +104,7 @@ struct OfMember<'a> {
 }
 
 impl OutputFormat {
-    /// What each member of an ensemble says, one after the other, and which ones say nothing.
+    /// What each member of an ensemble says, one after the other, and which models within them say nothing.
     fn texts(self, score: f32, coverage: &Coverage, members: &[(String, Vec<Explanation>)]) -> Result<String> {
         let told = members.iter().filter_map(|(name, own)| own.first().map(|explanation| (name, explanation)));
         match self {

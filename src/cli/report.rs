@@ -12,7 +12,7 @@ use crate::error::Result;
 use crate::graph::formats::atomic_write;
 use crate::report;
 use crate::run::tournament::Tournament;
-use crate::score::explain::{Coverage, explain_run, is_explained};
+use crate::score::explain::{Coverage, explain_run};
 use crate::score::{Judged, ScoredRun, SideBySide};
 
 /// Write a report of a run: one HTML file that a browser shows without network or server
@@ -69,12 +69,7 @@ pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
     let scored = ScoredRun::open_at(&arguments.run, arguments.class, arguments.data.as_deref())?;
     check_new_file(&out, arguments.force)?;
     let mut data = report::of_run(&scored, arguments.top, arguments.all)?;
-    let wanted = !arguments.no_explanations && !data.anomalies.is_empty();
-    let explained = wanted && is_explained(&scored)?;
-    if wanted && !explained {
-        console.note(format_args!("the report gives no reasons: the layers of this model cannot be explained"));
-    }
-    if explained {
+    if !arguments.no_explanations && !data.anomalies.is_empty() {
         let (device, _) = arguments.compute.choose(console)?;
         let nodes: Vec<u32> = data.anomalies.iter().map(|anomaly| anomaly.node).collect();
         let explanations = with_backend!(device, |B, d| explain_run::<B>(&scored, &nodes, &d))?;

@@ -48,6 +48,8 @@ pub enum Suits {
     Graphs,
     /// The same, where edges have values.
     Values,
+    /// As graphs, of nodes without times: all labels of the training are known at once.
+    Untimed,
     /// As graphs, but where the split counts few labels; with more it is tried only by name.
     Few,
     /// As graphs, but tried only by name: it has not won on two data sets.
@@ -67,6 +69,10 @@ const RAW: &[&str] =
     &["features.mean=false", "features.difference=false", "features.wavelets=false", "features.log_degree=false"];
 /// And the means of its neighbours.
 const MEANS: &[&str] = &["features.difference=false", "features.wavelets=false"];
+/// And how their values are spread.
+const QUANTILES: &[&str] = &["features.quantiles=[0.1, 0.5, 0.9]"];
+/// And which share of their known labels is anomalous: of training labels alone, but for those of a node's own fold.
+const LABEL_SHARE: &[&str] = &["features.label_share=true"];
 /// And whatever else there is, over the union of the relations and over each.
 const ALL: &[&str] = &["features.max=true", "features.over=both"];
 const BOOSTER: &[&str] = &["model.kind=booster"];
@@ -166,16 +172,21 @@ pub struct DataKind {
     pub histories: bool,
     /// Edges have values.
     pub values: bool,
+    /// Number of node types.
+    pub types: usize,
+    /// Number of relations.
+    pub relations: usize,
 }
 
 impl Suits {
     /// Whether a candidate is made for such data.
     pub fn fits(self, data: DataKind) -> bool {
-        let DataKind { anomalies, events, histories, values } = data;
+        let DataKind { anomalies, events, histories, values, .. } = data;
         match self {
             Suits::Anomalies => anomalies,
             Suits::Graphs | Suits::Few | Suits::Asked => anomalies && !histories,
             Suits::Values => anomalies && !histories && values,
+            Suits::Untimed => anomalies && !events,
             Suits::Events => anomalies && events,
             Suits::Histories => anomalies && histories,
             Suits::Nodes => !events,
@@ -215,6 +226,8 @@ impl Candidate {
         "forest-means", "a forest on features and their means over neighbours", Graphs, TREES, [MEANS];
         "booster-small", "a hundred small trees on features and their means", Graphs, TREES, [MEANS, SMALL];
         "booster-means", "a booster on features and their means", Graphs, TREES, [MEANS, BOOSTER];
+        "booster-quantiles", "booster-small on quantiles of neighbours, too", Graphs, TREES, [MEANS, SMALL, QUANTILES];
+        "booster-labels", "small trees that also read labels out of fold", Untimed, TREES, [MEANS, SMALL, LABEL_SHARE];
         "forest-all", "a forest on all neighbourhood features", Graphs, TREES, [ALL];
         "booster-all", "a booster on all neighbourhood features", Graphs, TREES, [ALL, BOOSTER];
         "forest-leaf1", "300 trees on all features, with self-loops", Graphs, TREES, [LOOPS, TREES_300];
@@ -267,6 +280,14 @@ impl Candidate {
             Suits::Few if !few => true,
             Suits::Classes => false,
             _ => self.restarts > 1,
+        }
+    }
+
+    /// Whether its layers take such data; tried by name it says why not.
+    pub fn takes(&self, data: DataKind) -> bool {
+        match self.config(&AutoConfig::new("data")) {
+            Ok(RunConfig::Classify(own)) => own.model.layer.takes(data.types, data.relations),
+            _ => true,
         }
     }
 
@@ -340,6 +361,22 @@ mod tests {
     use super::*;
     use crate::config::Stage2Config;
 
+    /// Anomalies in a graph with one node type and one relation.
+    const GRAPH: DataKind =
+        DataKind { anomalies: true, events: false, histories: false, values: false, types: 1, relations: 1 };
+
+    #[test]
+    fn layers_for_one_node_type_are_not_offered_several_unasked() {
+        let taken = |types, relations| {
+            let data = DataKind { types, relations, ..GRAPH };
+            ["sage", "gcn-anomalies", "bwgnn", "bwgnn-x3", "ghrn", "h2gcn", "booster-all", "stage2"]
+                .map(|name| Candidate::named(name).unwrap().takes(data))
+        };
+        assert_eq!(taken(1, 1), [true; 8]);
+        assert_eq!(taken(1, 3), [true, true, true, true, true, false, true, true]);
+        assert_eq!(taken(2, 2), [true, true, false, false, false, false, true, true]);
+    }
+
     #[test]
     fn restarts_differ_in_seed_and_name_alone_and_are_tried_only_by_name_or_on_classes() {
         let config = AutoConfig::new("some/data");
@@ -350,8 +387,7 @@ mod tests {
             let single = Candidate::named(single).unwrap();
             assert_eq!(restarts, candidate.restarts.to_string());
             for few in [false, true] {
-                let tried =
-                    !candidate.suits.fits(DataKind { anomalies: true, events: false, histories: false, values: false });
+                let tried = !candidate.suits.fits(GRAPH);
                 assert!(candidate.is_asked(few) != tried && !single.is_asked(few), "{}", candidate.name);
             }
             let alone = single.trainings(&config).unwrap();
@@ -381,13 +417,15 @@ mod tests {
 
     #[test]
     fn nodes_with_times_and_no_histories_are_compared_by_their_edges() {
-        let data = DataKind { anomalies: true, events: true, histories: false, values: true };
+        let data = DataKind { events: true, values: true, ..GRAPH };
         let fit =
             |data: DataKind, names: &[&str]| names.iter().all(|name| Candidate::named(name).unwrap().suits.fits(data));
         let (by_edges, by_windows) = (["stage2-values", "stage2-long", "booster-all"], ["stage2-events"]);
         assert!(
             fit(data, &["booster-events"]) && fit(data, &by_edges) && !fit(data, &by_windows) && !fit(data, &["gcn"])
         );
+        let by_labels = ["booster-labels"];
+        assert!(fit(GRAPH, &by_labels) && !fit(data, &by_labels), "labels of events become known with time");
         let with_histories = DataKind { histories: true, ..data };
         assert!(fit(with_histories, &["booster-events"]) && fit(with_histories, &by_windows));
         assert!(by_edges.iter().all(|name| !fit(with_histories, &[name])));

@@ -186,9 +186,12 @@ impl LayerKind {
         matches!(self, LayerKind::Bw | LayerKind::Ghrn)
     }
 
-    /// Whether results are sums over neighbours with coefficients of their own, which an explanation can split.
-    pub fn adds_up(self) -> bool {
-        !self.is_wavelets()
+    /// Whether the layers take a graph with so many node types and relations.
+    pub fn takes(self, types: usize, relations: usize) -> bool {
+        match self {
+            LayerKind::H2gcn => types == 1 && relations == 1,
+            _ => types == 1 || !self.is_wavelets(),
+        }
     }
 
     /// Whether weights of edges can weigh what neighbours say.

@@ -130,6 +130,24 @@ impl RunConfig {
     pub fn output(&self) -> &OutputConfig {
         of_any!(self, config => &config.output)
     }
+
+    /// To be changed.
+    pub fn output_mut(&mut self) -> &mut OutputConfig {
+        of_any!(self, config => &mut config.output)
+    }
+
+    /// The file with what a finished run says of all nodes: scores, of Stage 1 embeddings, of a tournament those of an
+    /// ensemble.
+    pub fn output_file(&self) -> Option<&'static str> {
+        match self {
+            RunConfig::Stage1(_) => Some(EMBEDDINGS_FILE),
+            RunConfig::Stage2(_) => Some(STAGE2_SCORES_FILE),
+            RunConfig::Stage3(_) => Some(STAGE3_SCORES_FILE),
+            RunConfig::Classify(_) => Some(PROBABILITIES_FILE),
+            RunConfig::Auto(_) => Some(ENSEMBLE_SCORES_FILE),
+            RunConfig::Pipeline(_) => None,
+        }
+    }
 }
 
 /// Settings of the triple-stream graph auto-encoder.

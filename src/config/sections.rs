@@ -19,6 +19,8 @@ pub const STAGE2_SCORES_FILE: &str = "anomaly_scores_stage2.npy";
 pub const STAGE2_EMBEDDINGS_FILE: &str = "Z_stage2.npy";
 /// Scores that Stage 3 writes: one float32 per node.
 pub const STAGE3_SCORES_FILE: &str = "anomaly_scores_stage3.npy";
+/// Scores that an ensemble writes: one float32 per node.
+pub const ENSEMBLE_SCORES_FILE: &str = "anomaly_scores_ensemble.npy";
 /// Class probabilities in a run of node classification, by global id: a row per node.
 pub const PROBABILITIES_FILE: &str = "probabilities.npy";
 

@@ -7,15 +7,13 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::RunDir;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::graph::formats::atomic_write;
 use crate::graph::json::read_json;
 use crate::metrics::Calibration;
 
 /// The record in the run of an ensemble.
 pub const ENSEMBLE_FILE: &str = "ensemble.json";
-/// Scores that an ensemble writes: one float32 per node.
-pub const ENSEMBLE_SCORES_FILE: &str = "anomaly_scores_ensemble.npy";
 
 /// Models that are averaged.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -44,9 +42,21 @@ impl Ensemble {
     pub fn of_run(run: &Path) -> Result<Option<Self>> {
         let file = run.join(ENSEMBLE_FILE);
         match file.is_file() {
-            true => read_json(&file, "the record of an ensemble", "the file was changed; start a new run").map(Some),
+            true => {
+                let help = "the file was changed; start a new run";
+                let ensemble: Self = read_json(&file, "the record of an ensemble", help)?;
+                match ensemble.members.is_empty() {
+                    true => Err(Error::format(file, "members", "at least one", "none", help)),
+                    false => Ok(Some(ensemble)),
+                }
+            }
             false => Ok(None),
         }
+    }
+
+    /// The best member.
+    pub fn best(&self) -> &Member {
+        &self.members[0]
     }
 
     /// Keeps the record in the run.

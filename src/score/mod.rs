@@ -1,12 +1,16 @@
 //! From a checkpoint to scores: lists of the highest scores in the terms of the data, and explanations.
 
+mod attention;
 mod class_view;
 pub mod classes;
 mod compute;
 pub mod explain;
 mod fits;
+mod kinds;
 pub mod list;
+mod model;
 pub mod ranking;
+mod reconstruction;
 mod scored_run;
 mod side_by_side;
 mod trees;

@@ -7,20 +7,17 @@ use ndarray::Array2;
 use super::class_view::ClassView;
 use super::fits::{check_own, check_place};
 use super::ranking::Scored;
-use crate::config::{
-    AutoConfig, ClassifyConfig, EMBEDDINGS_FILE, PROBABILITIES_FILE, RunConfig, STAGE2_SCORES_FILE, STAGE3_SCORES_FILE,
-    Stage2Config, Stage2Input, Stage3Config,
-};
+use crate::config::{AutoConfig, ClassifyConfig, RunConfig, Stage2Config, Stage2Input, Stage3Config};
 use crate::data::class_split::ClassSplit;
 use crate::data::split::{Split, SplitFractions};
 use crate::error::{Error, Result};
-use crate::graph::{Dataset, EdgeReading, read_embeddings};
+use crate::graph::{Dataset, EdgeReading, Filling, read_embeddings};
 use crate::infer::tree_table::reconstruction_scores;
 use crate::metrics::Calibration;
 use crate::run::RunDir;
 use crate::run::bundle::Reads;
 use crate::run::calibration::{calibrate, calibrate_classes, read_calibration, read_class_calibrations};
-use crate::run::ensemble::{ENSEMBLE_SCORES_FILE, Ensemble};
+use crate::run::ensemble::Ensemble;
 use crate::run::evaluation::{read_probabilities, read_scores};
 use crate::run::model::model_of;
 use crate::run::splits::{class_split_of, split_of};
@@ -42,6 +39,20 @@ pub enum Stage {
 }
 
 impl Stage {
+    /// That of a run with these settings, and the file of its outputs that scores are read from; none of a run without
+    /// a model of its own.
+    pub(super) fn of(config: &RunConfig, is_ensemble: bool) -> Option<(Self, &'static str)> {
+        let stage = match config {
+            RunConfig::Stage1(_) => Stage::Reconstruction,
+            RunConfig::Stage2(_) => Stage::Attention,
+            RunConfig::Stage3(_) => Stage::Trees,
+            RunConfig::Classify(_) => Stage::Classes,
+            RunConfig::Auto(_) if is_ensemble => Stage::Ensemble,
+            RunConfig::Pipeline(_) | RunConfig::Auto(_) => return None,
+        };
+        Some((stage, config.output_file()?))
+    }
+
     /// `Stage 2: graph attention`.
     pub fn title(self) -> &'static str {
         match self {
@@ -108,20 +119,13 @@ impl ScoredRun {
         if let Some(place) = place {
             config.set_data_path(place.to_path_buf());
         }
-        let (stage, file) = match &config {
-            RunConfig::Stage1(_) => (Stage::Reconstruction, EMBEDDINGS_FILE),
-            RunConfig::Stage2(_) => (Stage::Attention, STAGE2_SCORES_FILE),
-            RunConfig::Stage3(_) => (Stage::Trees, STAGE3_SCORES_FILE),
-            RunConfig::Classify(_) => (Stage::Classes, PROBABILITIES_FILE),
-            RunConfig::Auto(_) if ensemble.is_some() => (Stage::Ensemble, ENSEMBLE_SCORES_FILE),
-            RunConfig::Pipeline(_) | RunConfig::Auto(_) => {
-                return Err(Error::Usage {
-                    argument: path.display().to_string(),
-                    expected: "a run of Stage 1, 2 or 3, or of node classification".into(),
-                    found: "a run of another task".into(),
-                    help: format!("go on with it: graphsieve train --resume {}", path.display()),
-                });
-            }
+        let Some((stage, file)) = Stage::of(&config, ensemble.is_some()) else {
+            return Err(Error::Usage {
+                argument: path.display().to_string(),
+                expected: "a run of Stage 1, 2 or 3, or of node classification".into(),
+                found: "a run of another task".into(),
+                help: format!("go on with it: graphsieve train --resume {}", path.display()),
+            });
         };
         check_class(class, stage == Stage::Classes)?;
         let data = config.data_path().to_path_buf();
@@ -192,6 +196,12 @@ impl ScoredRun {
             ensemble: None,
             warnings: Vec::new(),
         }
+    }
+
+    /// The names of the columns that a network reads, flags of missing values included.
+    pub(super) fn column_names(&self, filling: Option<&Filling>) -> Option<Vec<String>> {
+        let names = self.dataset.feature_names.as_deref();
+        filling.map_or_else(|| names.map(<[String]>::to_vec), |filling| filling.names(names))
     }
 
     /// What lists and reports start from.

@@ -3,6 +3,7 @@
 pub mod auto;
 pub mod early_stopping;
 pub mod edges;
+pub mod fit;
 pub mod full;
 mod loading;
 pub mod loss_rows;
@@ -29,8 +30,7 @@ use std::path::{Path, PathBuf};
 
 use graphsieve_kernels::{GraphBackend, TreeBackend};
 
-use self::ranks::Rank;
-use self::tasks::{attention, auto_encoder, classifier};
+use self::ranks::{Rank, alone};
 use crate::config::RunConfig;
 use crate::error::Result;
 use crate::run::RunDir;
@@ -115,25 +115,10 @@ pub fn run<B: GraphBackend + TreeBackend>(
     device: &B::Device,
 ) -> Result<Outcome> {
     graphsieve_kernels::device::watch();
-    match config {
-        RunConfig::Stage1(config) => {
-            let stage1 = auto_encoder::run::<B>(&config, options, device)?;
-            Ok(Outcome { stage1: Some(stage1), ..Outcome::default() })
-        }
-        RunConfig::Stage2(config) => {
-            let stage2 = attention::run::<B>(&config, options, device)?;
-            Ok(Outcome { stage2: Some(stage2), ..Outcome::default() })
-        }
-        RunConfig::Stage3(config) => {
-            let stage3 = stage3::run::<B>(&config, options, device)?;
-            Ok(Outcome { stage3: Some(stage3), ..Outcome::default() })
-        }
-        RunConfig::Classify(config) => {
-            let classify = classifier::run::<B>(&config, options, device)?;
-            Ok(Outcome { classify: Some(classify), ..Outcome::default() })
-        }
-        RunConfig::Pipeline(config) => pipeline::run::<B>(&config, options, device),
-        RunConfig::Auto(config) => auto::run::<B>(&config, options, device),
+    match &config {
+        RunConfig::Pipeline(config) => pipeline::run::<B>(config, options, device),
+        RunConfig::Auto(config) => auto::run::<B>(config, options, device),
+        single => Ok(alone(fit::model::<B>(single).run(options, None, device)?)),
     }
 }
 
@@ -142,7 +127,7 @@ pub fn run<B: GraphBackend + TreeBackend>(
 ///
 /// # Errors
 /// As for [`run`]; what [`ranks::check`] refuses, and a rank that fails.
-pub fn run_together<B: GraphBackend>(
+pub fn run_together<B: GraphBackend + TreeBackend>(
     config: &RunConfig,
     options: &RunOptions,
     rank: &Rank<B>,
@@ -150,19 +135,5 @@ pub fn run_together<B: GraphBackend>(
 ) -> Result<Option<Outcome>> {
     ranks::check(config, rank.ranks())?;
     graphsieve_kernels::device::watch();
-    match config {
-        RunConfig::Stage1(config) => {
-            let stage1 = auto_encoder::run_with::<B>(config, options, Some(rank), device)?;
-            Ok(stage1.map(|stage1| Outcome { stage1: Some(stage1), ..Outcome::default() }))
-        }
-        RunConfig::Stage2(config) => {
-            let stage2 = attention::run_with::<B>(config, options, Some(rank), device)?;
-            Ok(stage2.map(|stage2| Outcome { stage2: Some(stage2), ..Outcome::default() }))
-        }
-        RunConfig::Classify(config) => {
-            let classify = classifier::run_with::<B>(config, options, Some(rank), device)?;
-            Ok(classify.map(|classify| Outcome { classify: Some(classify), ..Outcome::default() }))
-        }
-        _ => unreachable!("`ranks::check` refuses other tasks"),
-    }
+    fit::model::<B>(config).run(options, Some(rank), device)
 }

@@ -80,7 +80,7 @@ pub fn run<B: GraphBackend + TreeBackend>(
     dataset.notes.iter().for_each(|text| note(text));
     let labels = dataset.binary_labels(&options.data)?;
     let data = kind_of(&dataset, true);
-    let of_all = Model::all().iter().copied().filter(|model| model.suits(data));
+    let of_all = Model::all().iter().copied().filter(|model| model.suits(data) && model.takes(data));
     let models = if options.models.is_empty() { of_all.collect() } else { options.models.clone() };
     let options = &GadOptions { models, ..options.clone() };
     if let Some(model) = options.models.iter().find(|model| !model.suits(data)) {

@@ -11,7 +11,7 @@ use super::report::{Figures, SplitReport};
 use crate::config::{AutoConfig, Candidate, DataKind, RunConfig, Stage2Input};
 use crate::data::split::Split;
 use crate::error::Result;
-use crate::features::{Block, FeatureTable, Neighbourhood, NeighbourhoodConfig};
+use crate::features::{Block, FeatureTable, Neighbourhood, NeighbourhoodConfig, label_shares};
 use crate::graph::Dataset;
 use crate::infer::tree_table::Tables;
 use crate::metrics::average_precision;
@@ -126,6 +126,11 @@ impl Model {
     pub fn suits(self, data: DataKind) -> bool {
         self.candidates().iter().all(|candidate| candidate.suits.fits(data))
     }
+
+    /// Whether its layers take them.
+    pub fn takes(self, data: DataKind) -> bool {
+        self.candidates().iter().all(|candidate| candidate.takes(data))
+    }
 }
 
 /// Columns that a candidate sees.
@@ -138,8 +143,12 @@ pub(super) fn columns_of(candidate: &'static Candidate, dataset: &Dataset) -> Re
         RunConfig::Stage3(config) => {
             let of = &config.features;
             let columns = Neighbourhood::new(&dataset.graph, features, &of.neighbourhood)?.columns().len();
+            let of_labels = match of.label_share {
+                true => label_shares(&dataset.graph, &of.neighbourhood, &[], 1)?.0.len(),
+                false => 0,
+            };
             let of_stages = [of.reconstruction, of.stage2_score].map(usize::from).iter().sum::<usize>();
-            Ok(columns + of_stages + if of.embedding { embedding } else { 0 })
+            Ok(columns + of_labels + of_stages + if of.embedding { embedding } else { 0 })
         }
         _ => Ok(features.dim()),
     }

@@ -127,16 +127,13 @@ impl ClassifierSpec {
     /// [`Error::Data`] for a graph without a relation, and for one that the layers do not take.
     pub fn over(self, graph: &HeteroGraph) -> Result<Self> {
         let (types, relations) = shape_of(graph);
-        let several = match self.layer {
-            LayerKind::H2gcn if !types.is_empty() => Some("one node type with one relation"),
-            LayerKind::Bw | LayerKind::Ghrn if types.len() > 1 => Some("one node type"),
-            _ => None,
-        };
-        if let Some(expected) = several {
+        let several = [graph.node_types().len(), graph.relations().len()];
+        if !graph.relations().is_empty() && !self.layer.takes(several[0], several[1]) {
+            let one = if self.layer.is_wavelets() { "one node type" } else { "one node type with one relation" };
             return Err(Error::Data {
                 what: format!("model.layer = \"{}\"", self.layer.name()),
-                expected: format!("a graph with {expected}"),
-                found: format!("{} node types and {} relations", types.len(), relations.len()),
+                expected: format!("a graph with {one}"),
+                found: format!("{} node types and {} relations", several[0], several[1]),
                 help: "set model.layer = \"sage\" or \"difference\", which have a transform for each relation".into(),
             });
         }

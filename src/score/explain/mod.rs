@@ -4,21 +4,21 @@
 pub mod drawing;
 mod explanation;
 mod members;
-mod names;
-mod network;
-mod neural;
-mod parameters;
+pub(super) mod names;
+pub(super) mod network;
+pub(super) mod neural;
+pub(super) mod parameters;
 mod run;
-mod similar;
-mod stage1;
-mod stage3;
+pub(super) mod similar;
+pub(super) mod stage1;
+pub(super) mod stage3;
 
 use std::cmp::Ordering;
 
 pub use explanation::{BlockPart, ColumnPart, Explanation, Method, NeighbourPart, PathPart, RelationPart, SimilarPart};
 pub use members::Coverage;
 pub use names::{between, name_of, node_of};
-pub use run::{explain_members, explain_run, is_explained, open_run};
+pub use run::{explain_members, explain_run, open_run};
 
 /// Neighbours of a node that an explanation lists.
 pub const MOST_NEIGHBOURS: usize = 20;

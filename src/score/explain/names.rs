@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::graph::{Dataset, HeteroGraph};
 
 /// What an explanation says of a node besides its part of the score.
-pub(super) struct Names<'a> {
+pub(in crate::score) struct Names<'a> {
     pub dataset: &'a Dataset,
     pub scores: &'a [f32],
     pub labels: HashMap<u32, u8>,

@@ -19,7 +19,7 @@ const LABELS: &str = "known labels";
 
 /// The names of the model's input columns.
 #[derive(Clone, Copy)]
-pub(super) enum Columns<'a> {
+pub(in crate::score) enum Columns<'a> {
     /// Columns of the data, by their names where these are known.
     Features(Option<&'a [String]>),
     /// Embeddings of Stage 1, whose columns mean nothing on their own.
@@ -43,8 +43,8 @@ impl Columns<'_> {
     }
 }
 
-/// What explanations of a run start from.
-pub(super) struct Model<'a> {
+/// A network with what is said of its parts: what explanations of a run start from.
+pub(in crate::score) struct Described<'a> {
     pub names: &'a Names<'a>,
     pub view: View<'a>,
     pub columns: Columns<'a>,
@@ -56,7 +56,7 @@ pub(super) struct Model<'a> {
 }
 
 /// What is explained of a node.
-pub(super) enum Question<'a> {
+pub(in crate::score) enum Question<'a> {
     /// The logit of a score.
     Score { head: &'a Head },
     /// One class of so many, which the last layer tells, or a layer behind it.
@@ -100,7 +100,7 @@ impl Question<'_> {
     }
 }
 
-impl Model<'_> {
+impl Described<'_> {
     /// Explains the score of a node.
     ///
     /// # Errors
@@ -163,7 +163,7 @@ impl Model<'_> {
             true => ", the signs of differences",
             false => "",
         };
-        let paths = match network.layers.len() {
+        let paths = match network.reach() {
             1 => String::new(),
             _ => format!(
                 "What a neighbour adds is the sum over the paths of two edges that lead over it{own_bias}{own_values}. "
@@ -182,7 +182,7 @@ impl Model<'_> {
 
     /// How far the network looks.
     fn reach(&self) -> String {
-        match self.view.network.layers.len() {
+        match self.view.network.reach() {
             1 => "one edge".into(),
             2 => "two edges".into(),
             more => format!("{more} edges"),

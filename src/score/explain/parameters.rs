@@ -7,6 +7,7 @@ use super::network::{
     TimeTransform, Transform,
 };
 use crate::config::{Jump, LayerKind, Norm};
+use crate::features::coefficients;
 use crate::graph::HeteroGraph;
 use crate::models::attention::{
     AttentionSpec, BOUNDS_NAME, EdgeInput, edge_names, gate_name, norm_names, own_weight, time_names,
@@ -15,7 +16,7 @@ use crate::models::node_classifier::ClassifierSpec;
 use crate::models::parameters::HostTensor;
 
 /// Those of a Stage-2 model, whose streams are in the order of the graph's; `tensors` has them all.
-pub(super) fn of_attention(
+pub(in crate::score) fn of_attention(
     spec: &AttentionSpec,
     tensors: &BTreeMap<String, HostTensor>,
     graph: &HeteroGraph,
@@ -106,16 +107,18 @@ pub(super) fn of_attention(
     (network, Head { weights, bias: f64::from(values("score_head.bias".into())[0]), joined })
 }
 
-/// Those of a node classifier that is explained, whose relations are in the order of the
-/// graph's; `tensors` has them all.
+/// Those of a node classifier, whose relations are in the order of the graph's; `tensors` has them all.
 ///
 /// Where the classes are read from all layers, every layer carries the results of those before it along: its first
 /// outputs are its inputs, which ReLU leaves as they are.
-pub(super) fn of_classifier(
+pub(in crate::score) fn of_classifier(
     spec: &ClassifierSpec,
     tensors: &BTreeMap<String, HostTensor>,
     graph: &HeteroGraph,
 ) -> (Network, Option<ReadOut>) {
+    if let Some(order) = spec.order {
+        return of_wavelets(spec, order, tensors, graph);
+    }
     let (types, relations) = (graph.node_types().len(), graph.relations().len());
     let (with_own, carries) = (spec.has_own(), spec.has_head());
     let values = |name: &str| &tensors[name].values[..];
@@ -210,4 +213,93 @@ pub(super) fn of_classifier(
         bias: numbers("head.bias"),
     });
     (network, read_out)
+}
+
+/// Those of Beta wavelets of an order `C` between linear layers.
+///
+/// With `P` the normalised adjacency of a relation and `M_k` the mixture of the filters that `P^k` is multiplied by, the
+/// relation's part of a result is `x M_0 + P (x M_1 + ... + P (x M_C))`: a layer for each `P`, the innermost first. All
+/// but the last carry `x` along, in their first outputs, and behind it what the brackets of each relation hold.
+fn of_wavelets(
+    spec: &ClassifierSpec,
+    order: usize,
+    tensors: &BTreeMap<String, HostTensor>,
+    graph: &HeteroGraph,
+) -> (Network, Option<ReadOut>) {
+    let (relations, hidden) = (graph.relations().len(), spec.hidden);
+    let values = |name: String| &tensors[&name].values[..];
+    let numbers = |name: String| values(name).iter().map(|&value| f64::from(value)).collect::<Vec<f64>>();
+    let norm = |at: usize| {
+        let [scale, shift] = ["scale", "shift"].map(|part| format!("norms.{at}.{part}"));
+        spec.is_normalised().then(|| Normalised { scale: numbers(scale), shift: numbers(shift) })
+    };
+    let layer = |[input, output]: [usize; 2], own: Matrix| Layer {
+        input,
+        output,
+        heads: 1,
+        averaged: false,
+        activation: Activation::Relu,
+        transforms: Vec::new(),
+        edges: Vec::new(),
+        own: vec![Some(own)],
+        bias: Vec::new(),
+        gates: Vec::new(),
+        norm: None,
+    };
+    let dense = |at: usize, input: usize| Layer {
+        bias: vec![numbers(format!("layers.{at}.bias"))],
+        norm: norm(at),
+        ..layer([input, hidden], Matrix::new([input, hidden], values(format!("layers.{at}.weight"))))
+    };
+    let mut layers = vec![dense(0, spec.input), dense(1, hidden)];
+    for at in 2..2 + spec.layers {
+        let mixed = |relation: usize| -> Vec<Matrix> {
+            let filters = values(format!("layers.{at}.relations.{relation}.weight")).chunks_exact(hidden * hidden);
+            let filters: Vec<Matrix> = filters.map(|values| Matrix::new([hidden; 2], values)).collect();
+            let of_power = |factors: Vec<f64>| {
+                let parts = filters.iter().zip(factors);
+                parts.fold(Matrix::zeros([hidden; 2]), |sum, (filter, factor)| sum.plus(filter, factor))
+            };
+            coefficients(order).into_iter().map(of_power).collect()
+        };
+        let mixed: Vec<Vec<Matrix>> = (0..relations).map(mixed).collect();
+        for power in (0..order).rev() {
+            let (first, last) = (power + 1 == order, power == 0);
+            let wide = hidden * (1 + relations);
+            let shape = [if first { hidden } else { wide }, if last { hidden } else { wide }];
+            let brackets = |relation: usize| hidden * (1 + relation);
+            let to = |relation: usize| if last { 0 } else { brackets(relation) };
+            let transform = |relation: usize| {
+                Transform::new(match first {
+                    true => mixed[relation][order].clone().placed(shape, [0, to(relation)]),
+                    false => Matrix::identity(hidden).placed(shape, [brackets(relation), to(relation)]),
+                })
+            };
+            let carried = if last { Matrix::zeros(shape) } else { Matrix::identity(hidden).placed(shape, [0, 0]) };
+            let own = (0..relations).fold(carried, |own, relation| {
+                own.plus(&mixed[relation][power].clone().placed(shape, [0, to(relation)]), 1.0)
+            });
+            let inner = Layer { transforms: (0..relations).map(transform).collect(), ..layer(shape, own) };
+            layers.push(match last {
+                true => Layer { bias: vec![numbers(format!("layers.{at}.relations.0.bias"))], norm: norm(at), ..inner },
+                false => Layer { activation: Activation::Identity, ..inner },
+            });
+        }
+    }
+    let network = Network {
+        weighted: false,
+        layers,
+        coefficients: Coefficients::Symmetric,
+        loops: false,
+        transform_of: (0..relations).collect(),
+        scales: vec![1.0; graph.node_types().len()],
+        row_normalise: spec.row_normalise,
+        pieces: None,
+    };
+    let last = 2 + spec.layers;
+    let read_out = ReadOut {
+        weight: Matrix::new([hidden, spec.classes], values(format!("layers.{last}.weight"))),
+        bias: numbers(format!("layers.{last}.bias")),
+    };
+    (network, Some(read_out))
 }

@@ -5,16 +5,24 @@ use ndarray::Array2;
 use super::MOST_SIMILAR;
 use super::explanation::SimilarPart;
 use super::names::Names;
+use crate::score::ScoredRun;
 
 /// Where embeddings are and which nodes are known to be anomalous.
-pub(super) struct Known<'a> {
+pub(in crate::score) struct Known<'a> {
     /// One row per node.
     pub embeddings: &'a Array2<f32>,
     /// Anomalies among the training labels.
     pub anomalies: Vec<u32>,
 }
 
-impl Known<'_> {
+impl<'a> Known<'a> {
+    /// The embeddings of all nodes and the anomalies of the training labels, where there are any.
+    pub fn of(run: &ScoredRun, embeddings: &'a Array2<f32>) -> Option<Self> {
+        let train = &run.split.as_ref()?.train;
+        let anomalies = train.iter().filter(|(_, label)| *label == 1).map(|&(node, _)| node).collect();
+        Some(Self { embeddings, anomalies })
+    }
+
     /// The nearest by cosine, without the node itself.
     pub fn nearest_to(&self, node: u32, names: &Names) -> Vec<SimilarPart> {
         let others = self.anomalies.iter().filter(|&&other| other != node);

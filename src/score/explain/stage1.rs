@@ -26,7 +26,7 @@ struct Edge {
 ///
 /// # Errors
 /// A node without a score: it has no edges.
-pub(super) fn explain(
+pub(in crate::score) fn explain(
     names: &Names,
     z: ArrayView2<f32>,
     probability: Option<f64>,

@@ -22,7 +22,7 @@ const TEXT: &str = "\
     between the two, with the outputs of the stages before as they are; what neighbours add does not add up.";
 
 /// What explanations of a run start from.
-pub(super) struct Forest<'a> {
+pub(in crate::score) struct Forest<'a> {
     pub names: &'a Names<'a>,
     pub checkpoint: &'a TreeCheckpoint,
     pub table: &'a FeatureTable,
@@ -137,7 +137,7 @@ impl Forest<'_> {
 }
 
 /// The embeddings among the columns of a table, one row per node: of Stage 2, or else of Stage 1.
-pub(super) fn embeddings_of(table: &FeatureTable, nodes: usize) -> Option<Array2<f32>> {
+pub(in crate::score) fn embeddings_of(table: &FeatureTable, nodes: usize) -> Option<Array2<f32>> {
     let blocks = table.blocks();
     let block = |name: &str| blocks.iter().find(|(block, _)| block.to_string() == name);
     let (_, columns) = block(STAGE2_EMBEDDING).or_else(|| block(EMBEDDING))?;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use ndarray::Array1;
 use serde::{Deserialize, Serialize};
 
-use crate::config::{AutoConfig, PROBABILITIES_FILE, RankingMetric, RunConfig, STAGE2_SCORES_FILE, STAGE3_SCORES_FILE};
+use crate::config::{AutoConfig, ENSEMBLE_SCORES_FILE, RankingMetric, RunConfig};
 use crate::error::{Error, Result};
 use crate::graph::formats::atomic_write;
 use crate::graph::json::read_json;
@@ -18,7 +18,7 @@ use crate::run::baseline::BesideBaseline;
 use crate::run::bundle::Origin;
 use crate::run::bundle::drift::Profile;
 use crate::run::calibration::write_calibration;
-use crate::run::ensemble::{ENSEMBLE_SCORES_FILE, Ensemble, Member};
+use crate::run::ensemble::{Ensemble, Member};
 use crate::run::evaluation::{EVALUATION_FILE, Evaluation, evaluate_split, read_anomaly_column, read_scores};
 use crate::run::splits::split_of;
 
@@ -144,12 +144,10 @@ pub fn finish(config: &AutoConfig, members: Members, runs: &Runs, run: &RunDir) 
 /// # Errors
 /// A run that has no such scores.
 pub fn scores_of(run: &Path, nodes: usize) -> Result<Vec<f32>> {
-    match RunConfig::load_kept(&run.join("config.toml"), &[])? {
-        RunConfig::Stage2(_) => read_scores(&run.join(STAGE2_SCORES_FILE), nodes),
-        RunConfig::Stage3(_) => read_scores(&run.join(STAGE3_SCORES_FILE), nodes),
-        RunConfig::Auto(_) => read_scores(&run.join(ENSEMBLE_SCORES_FILE), nodes),
-        RunConfig::Stage1(_) | RunConfig::Classify(_) | RunConfig::Pipeline(_) => {
-            read_anomaly_column(&run.join(PROBABILITIES_FILE), nodes)
-        }
+    let config = RunConfig::load_kept(&run.join("config.toml"), &[])?;
+    let file = config.output_file().unwrap_or_else(|| unreachable!("a pipeline is no candidate"));
+    match config {
+        RunConfig::Classify(_) => read_anomaly_column(&run.join(file), nodes),
+        _ => read_scores(&run.join(file), nodes),
     }
 }

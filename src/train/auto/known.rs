@@ -14,14 +14,14 @@ use crate::run::tournament::Figure;
 
 /// What a search may see: the data without other labels than those of the training and the validation part.
 pub struct Known {
-    pub(super) dataset: Arc<Dataset>,
-    pub(super) labels: Labels,
+    pub(in crate::train) dataset: Arc<Dataset>,
+    pub(in crate::train) labels: Labels,
     /// How a node classifier is told to divide the labels, which gives these parts.
     class_split: ClassifySplit,
 }
 
 /// The parts of the labels; that of the test is empty.
-pub(super) enum Labels {
+pub(in crate::train) enum Labels {
     Anomalies(Split),
     Classes(ClassSplit),
 }
@@ -29,7 +29,14 @@ pub(super) enum Labels {
 /// What data are to candidates; `anomalies` says whether labels are anomalous or normal.
 pub fn kind_of(dataset: &Dataset, anomalies: bool) -> DataKind {
     let histories = dataset.graph.relations().iter().any(|relation| relation.forward.is_spans());
-    DataKind { anomalies, events: dataset.events.is_some(), histories, values: dataset.has_edge_values() }
+    DataKind {
+        anomalies,
+        events: dataset.events.is_some(),
+        histories,
+        values: dataset.has_edge_values(),
+        types: dataset.graph.node_types().len(),
+        relations: dataset.graph.relations().len(),
+    }
 }
 
 impl Known {
@@ -119,7 +126,7 @@ impl Known {
     }
 
     /// The candidates that the settings name, or all that suit the data but those that are tried by name alone, where
-    /// the split counts few labels or where it does not.
+    /// the split counts few labels or where it does not, and those whose layers do not take the graph.
     ///
     /// # Errors
     /// [`Error::Config`] for one that does not suit the data.
@@ -141,7 +148,7 @@ impl Known {
             });
         }
         let few = config.split.drawn.few().is_some();
-        let unasked = |of: &Candidate| config.auto.candidates.is_empty() && !of.is_asked(few);
+        let unasked = |of: &Candidate| config.auto.candidates.is_empty() && !of.is_asked(few) && of.takes(kind);
         Ok(suitable.into_iter().filter(|candidate| unasked(candidate) || named(candidate.name)).collect())
     }
 
@@ -156,16 +163,12 @@ impl Known {
     fn suit(&self, own: &mut RunConfig, seed: u64, runs: &Path) {
         // A seed of its own asks for no other split than that of the data.
         let stored = self.dataset.split.is_some() && own.seed() != seed;
+        own.output_mut().dir = runs.into();
         match own {
-            RunConfig::Stage2(own) => {
-                own.output.dir = runs.into();
-                if stored {
-                    own.split = LabelSplit { source: SplitSource::Masks, index: 0, ..own.split.clone() };
-                }
+            RunConfig::Stage2(own) if stored => {
+                own.split = LabelSplit { source: SplitSource::Masks, index: 0, ..own.split.clone() };
             }
-            RunConfig::Stage3(own) => own.output.dir = runs.into(),
             RunConfig::Classify(own) => {
-                own.output.dir = runs.into();
                 own.split = if stored { ClassifySplit::Masks { index: 0 } } else { self.class_split.clone() };
                 // Rows of negative values cannot be made to add up to one.
                 let features = self.dataset.features.as_ref();
@@ -173,7 +176,7 @@ impl Known {
                     |of: &crate::graph::Features| (0..of.num_rows()).any(|node| of.row(node).any(|value| value < 0.0));
                 own.data.row_normalise = !features.is_some_and(is_negative);
             }
-            RunConfig::Stage1(_) | RunConfig::Pipeline(_) | RunConfig::Auto(_) => {}
+            _ => {}
         }
     }
 }
@@ -333,6 +336,16 @@ mod tests {
         assert_eq!(names(&anomalies, &some).unwrap(), ["forest-raw", "gat"], "the simplest first");
         let error = names(&classes, &some).unwrap_err();
         assert!(error.exit_code() == 2 && error.to_string().contains("forest-raw"), "{error}");
+
+        let mut data = dataset(Some(BinaryLabels { entries: entries.clone() }), None);
+        data.graph = HeteroGraph::new(vec![("node".into(), 60), ("other".into(), 40)], Vec::new()).unwrap();
+        let typed = Known::of(&config, data).unwrap();
+        let mut of_one_type = all.clone();
+        of_one_type.retain(|name| *name != "bwgnn");
+        assert_eq!(names(&typed, &config).unwrap(), of_one_type, "it takes one node type");
+        let mut asked = config.clone();
+        asked.auto.candidates = vec!["bwgnn".into()];
+        assert_eq!(names(&typed, &asked).unwrap(), ["bwgnn"], "by name it says so itself");
 
         let mut data = dataset(Some(BinaryLabels { entries: entries.clone() }), None);
         let loops = Adjacency::from_edges(100, 100, &(0..100).map(|node| (node, node)).collect::<Vec<_>>());

@@ -6,7 +6,7 @@
 
 pub mod ensemble;
 mod figure;
-mod known;
+pub(super) mod known;
 mod search;
 mod selection;
 mod trainings;

@@ -1,13 +1,14 @@
 //! Successive halving: every candidate for a part of its epochs or trees, the better half for more, until some are
-//! trained to their end; then the others, the best first, as long as there is time.
+//! trained to their end; then the others, the best first, as long as there is time. Networks and trees are halved each
+//! among themselves: after a few epochs a network says little of what it will be, when trees are nearly what they are.
 
 use std::time::Duration;
 
 use crate::error::{Error, Result};
 use crate::run::tournament::{Entry, Round, Tournament};
 
-/// What a round asks for, of all epochs or trees. The better half of a round goes on to the next; the last is for those
-/// that were left behind.
+/// What a round asks for, of all epochs or trees. The better half of the networks of a round and of its trees goes on to
+/// the next; the last is for those that were left behind.
 const SHARES: [f64; 4] = [0.25, 0.5, 1.0, 1.0];
 /// The round of those that were left behind.
 const LAST: usize = SHARES.len();
@@ -26,6 +27,9 @@ pub trait Contest {
 
     /// Whether a candidate stops when its time is over.
     fn stops(&self, at: usize) -> bool;
+
+    /// Whether a candidate is a network, and no trees.
+    fn is_network(&self, at: usize) -> bool;
 
     /// Time since any fixed moment.
     fn now(&self) -> Duration;
@@ -62,8 +66,11 @@ pub struct Attempt {
 pub fn search(tournament: &mut Tournament, contest: &mut impl Contest) -> Result<()> {
     let budget = 60.0 * tournament.minutes;
     let mut last_error = None;
+    let networks: Vec<bool> = (0..tournament.candidates.len()).map(|at| contest.is_network(at)).collect();
     for round in 1..=LAST {
-        let entrants = entrants(&tournament.candidates, round);
+        let entrants = entrants(&tournament.candidates, &networks, round);
+        let of_networks = entrants.iter().filter(|&&at| networks[at]).count();
+        let families = [of_networks, entrants.len() - of_networks];
         for (place, &at) in entrants.iter().enumerate() {
             let entry = &tournament.candidates[at];
             let before = entry.latest().copied();
@@ -85,7 +92,7 @@ pub fn search(tournament: &mut Tournament, contest: &mut impl Contest) -> Result
             if !first && (left == 0.0 || expected.is_some_and(|expected| expected > left)) {
                 continue;
             }
-            let part = weight(round) / weight_left(round, entrants.len() - place, entrants.len());
+            let part = weight(round) / weight_left(round, entrants.len() - place, families);
             let time = (!first || contest.stops(at)).then(|| Duration::from_secs_f64(left * part));
             let started = contest.now();
             let attempt = contest.attempt(at, share, time);
@@ -131,9 +138,10 @@ fn interrupted(epoch: usize) -> Error {
     Error::Interrupted { epoch, resume: String::new() }
 }
 
-/// The candidates of a round, the simplest first: all of them, or the better half of the round before. Candidates that
-/// the round before had no time for are out. In the last round all that are not trained to their end, the best first.
-fn entrants(candidates: &[Entry], round: usize) -> Vec<usize> {
+/// The candidates of a round, the simplest first: all of them, or of the round before the better half of the `networks`
+/// and that of the others. Candidates that the round before had no time for are out. In the last round all that are not
+/// trained to their end, the best first.
+fn entrants(candidates: &[Entry], networks: &[bool], round: usize) -> Vec<usize> {
     if round == LAST {
         let unfinished = |at: usize| candidates[at].latest().filter(|latest| !latest.complete || latest.round == LAST);
         let mut order: Vec<(usize, f64)> =
@@ -145,15 +153,16 @@ fn entrants(candidates: &[Entry], round: usize) -> Vec<usize> {
         return (0..candidates.len()).collect();
     };
     let value = |at: usize| candidates[at].rounds.iter().find(|tried| tried.round == before).map(|tried| tried.value);
-    let mut order: Vec<(usize, f64)> = entrants(candidates, before)
+    let mut order: Vec<(usize, f64)> = entrants(candidates, networks, before)
         .into_iter()
         .filter(|&at| candidates[at].fault.is_none())
         .filter_map(|at| Some((at, value(at)?)))
         .collect();
     // Of equal ones the simplest first: the sort is stable.
     order.sort_by(|a, b| b.1.total_cmp(&a.1));
-    order.truncate(order.len().div_ceil(2));
-    let mut kept: Vec<usize> = order.into_iter().map(|(at, _)| at).collect();
+    let families: (Vec<usize>, Vec<usize>) = order.into_iter().map(|(at, _)| at).partition(|&at| networks[at]);
+    let better = |family: Vec<usize>| family[..family.len().div_ceil(2)].to_vec();
+    let mut kept = [better(families.0), better(families.1)].concat();
     kept.sort_unstable();
     kept
 }
@@ -167,13 +176,13 @@ fn weight(round: usize) -> f64 {
     }
 }
 
-/// The sum of the weights of all attempts that are left: `here` in this round of `all`, and the halves of the rounds
-/// behind it but the last, which has what they leave.
-fn weight_left(round: usize, here: usize, all: usize) -> f64 {
-    let (mut sum, mut count) = (here as f64 * weight(round), all);
+/// The sum of the weights of all attempts that are left: `here` in this round, and the halves of its networks and of its
+/// trees in the rounds behind it but the last, which has what they leave.
+fn weight_left(round: usize, here: usize, mut families: [usize; 2]) -> f64 {
+    let mut sum = here as f64 * weight(round);
     for later in round + 1..LAST {
-        count = count.div_ceil(2);
-        sum += count as f64 * weight(later);
+        families = families.map(|count| count.div_ceil(2));
+        sum += (families[0] + families[1]) as f64 * weight(later);
     }
     sum
 }

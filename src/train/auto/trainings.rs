@@ -7,12 +7,11 @@ use graphsieve_kernels::{GraphBackend, TreeBackend};
 
 use super::ensemble::Said;
 use super::figure::figure;
-use super::known::{Known, Labels};
+use super::known::Known;
 use super::search::{Attempt, Contest};
 use super::selection::{Found, MOST_CANDIDATES, found};
 use super::{CANDIDATES, ENSEMBLE, STAGE1};
 use crate::config::{AutoConfig, Candidate, RunConfig, Stage1Config, Stage3Config, Training};
-use crate::data::class_split::ClassSplit;
 use crate::error::Result;
 use crate::infer::tree_table::Tables;
 use crate::memory::{forget_peak, resident_peak};
@@ -21,11 +20,10 @@ use crate::run::progress::Mode;
 use crate::run::stages::Pipeline;
 use crate::run::tournament::{Averaged, Entry, Round, Tournament};
 use crate::run::{RunDir, interrupt};
+use crate::train::fit::{self, Given};
 use crate::train::session::RunOptions;
-use crate::train::stage3;
 use crate::train::stretch::{Judged, Stretch, Validated};
-use crate::train::tasks::classifier::ClassifierData;
-use crate::train::tasks::{attention, auto_encoder, classifier};
+use crate::train::tasks::auto_encoder;
 use crate::train::watch::watched;
 
 /// Between two looks at the memory of the device.
@@ -118,28 +116,12 @@ impl<B: GraphBackend + TreeBackend> Trainings<'_, B> {
 
     fn trained(&self, training: &Training, stretch: Stretch, also: &[u32]) -> Result<Validated> {
         let options = RunOptions { stretch: Some(stretch), ..options_of(&training.name, self.run, self.options)? };
-        let Known { dataset, labels, .. } = self.known;
         let mut config = training.config.clone();
         if let Some(place) = config.embeddings_mut() {
             *place = self.stage1(stretch)?;
         }
-        match (&config, labels) {
-            (RunConfig::Stage2(own), Labels::Anomalies(split)) => {
-                attention::validated::<B>(own, dataset, split, also, &options, self.device)
-            }
-            (RunConfig::Stage3(own), Labels::Anomalies(split)) => {
-                stage3::validated::<B>(own, dataset, split, (also, self.tables), &options, self.device)
-            }
-            (RunConfig::Classify(own), labels) => {
-                let (split, anomalies) = match labels {
-                    Labels::Anomalies(split) => (ClassSplit::of_labels(split.clone()), true),
-                    Labels::Classes(split) => (split.clone(), false),
-                };
-                let data = ClassifierData::of(own, dataset.clone(), split, options.begun())?;
-                classifier::validated::<B>(own, &data, anomalies, also, &options, self.device)
-            }
-            (config, _) => unreachable!("{} does not suit the labels", config.name()),
-        }
+        let given = Given { known: self.known, also, tables: self.tables };
+        fit::model::<B>(&config).validated(&given, &options, self.device)
     }
 }
 
@@ -204,6 +186,10 @@ impl<B: GraphBackend + TreeBackend> Contest for Trainings<'_, B> {
         // Networks before the trees are most of their time, and stop.
         let alone = |own: &Stage3Config| own.stage2.is_none() && own.data.embeddings.is_none();
         !matches!(&self.trainings[at][0].config, RunConfig::Stage3(own) if alone(own))
+    }
+
+    fn is_network(&self, at: usize) -> bool {
+        !matches!(&self.trainings[at][0].config, RunConfig::Stage3(_))
     }
 
     fn now(&self) -> Duration {

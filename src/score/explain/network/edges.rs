@@ -16,8 +16,8 @@ pub(crate) struct Edges<'a> {
     read: Vec<[bool; 2]>,
     /// `[type]`: the relations that lead there.
     into: Vec<Vec<usize>>,
-    /// `[node]`: sums of weights of in-edges, where coefficients are made of them.
-    degrees: Vec<f64>,
+    /// `[relation][node]`: sums of weights of in-edges, 1 without any, where coefficients are made of them.
+    degrees: Vec<Vec<f64>>,
 }
 
 /// The sources of a node over one relation, by global id; without a relation the node itself, which its own transform
@@ -60,8 +60,8 @@ impl Row {
 /// Two nodes without any edge between them.
 pub(super) struct Cut {
     ends: [u32; 2],
-    /// Sums of weights of the in-edges that they have left, where coefficients are made of them.
-    degrees: [f64; 2],
+    /// `[relation]`: sums of weights of the in-edges that they have left, where coefficients are made of them.
+    degrees: Vec<[f64; 2]>,
 }
 
 impl Cut {
@@ -71,7 +71,7 @@ impl Cut {
 }
 
 impl<'a> Edges<'a> {
-    /// Those that `network` sees of `graph`. Symmetric normalisation is over the only relation.
+    /// Those that `network` sees of `graph`. Symmetric normalisation is over nodes of one type.
     pub fn new(graph: &'a HeteroGraph, network: &Network) -> Self {
         let mut into = vec![Vec::new(); graph.node_types().len()];
         graph.relations().iter().enumerate().for_each(|(at, relation)| into[relation.dst].push(at));
@@ -86,7 +86,8 @@ impl<'a> Edges<'a> {
         let mut edges = Self { graph, loops, weighted, own, read, into, degrees: Vec::new() };
         if network.coefficients == Coefficients::Symmetric {
             let nodes = (0..graph.num_nodes() as u32).into_par_iter();
-            edges.degrees = nodes.map(|node| edges.weight_sum(node, None)).collect();
+            let of = |relation| nodes.clone().map(|node| edges.weight_sum(relation, node, None)).collect();
+            edges.degrees = (0..graph.relations().len()).map(of).collect();
         }
         edges
     }
@@ -97,35 +98,41 @@ impl<'a> Edges<'a> {
 
     /// What arrives at a node; no row is empty.
     pub(super) fn rows(&self, node: u32, cut: Option<&Cut>) -> Vec<Row> {
-        let without = cut.and_then(|cut| cut.place(node).map(|at| cut.ends[1 - at]));
-        let types = self.graph.node_types();
-        let t = self.graph.type_of(node as usize);
-        let of_relation = |&at: &usize| {
-            let relation = &self.graph.relations()[at];
-            let looped = self.loops && relation.src == t;
-            let first = types[relation.src].offset as u32;
-            let row = node as usize - types[t].offset;
-            let (entries, sources) = (relation.forward.entries(row), relation.forward.row(row).iter());
-            let kept = entries.zip(sources.map(|&source| first + source));
-            let kept = || kept.clone().filter(|&(_, source)| Some(source) != without && !(looped && source == node));
-            let [reads_values, reads_ages] = self.read[at];
-            let of_edges = relation.values.as_ref().filter(|_| reads_values);
-            let values = of_edges.iter().flat_map(|values| kept().flat_map(|(entry, _)| values.row(entry)));
-            let age = |(entry, source): (usize, u32)| self.graph.age(relation, entry, row, source - first);
-            let of_weights = relation.values.as_ref().filter(|_| self.weighted);
-            let weights = of_weights.map(|weights| kept().map(move |(entry, _)| f64::from(weights.row(entry)[0])));
-            Row {
-                weights: weights.map_or_else(Vec::new, |weights| weights.chain(looped.then_some(1.0)).collect()),
-                relation: Some(at),
-                values: values.map(|&value| f64::from(value)).collect(),
-                ages: if reads_ages { kept().filter_map(age).collect() } else { Vec::new() },
-                sources: kept().map(|(_, source)| source).chain(looped.then_some(node)).collect(),
-            }
-        };
-        let mut rows: Vec<Row> = self.into[t].iter().map(of_relation).collect();
+        let of_type = &self.into[self.graph.type_of(node as usize)];
+        let mut rows: Vec<Row> = of_type.iter().map(|&at| self.row(at, node, cut)).collect();
         rows.retain(|row| !row.sources.is_empty());
-        rows.extend(self.own[t].then(|| Row::of_itself(node)));
+        rows.extend(self.own_row(node));
         rows
+    }
+
+    /// What a transform of the node itself reads, where there is one.
+    pub(super) fn own_row(&self, node: u32) -> Option<Row> {
+        self.own[self.graph.type_of(node as usize)].then(|| Row::of_itself(node))
+    }
+
+    /// What arrives at a node over a relation into its type.
+    fn row(&self, at: usize, node: u32, cut: Option<&Cut>) -> Row {
+        let without = cut.and_then(|cut| cut.place(node).map(|at| cut.ends[1 - at]));
+        let (types, relation) = (self.graph.node_types(), &self.graph.relations()[at]);
+        let looped = self.loops && relation.src == relation.dst;
+        let first = types[relation.src].offset as u32;
+        let row = node as usize - types[relation.dst].offset;
+        let (entries, sources) = (relation.forward.entries(row), relation.forward.row(row).iter());
+        let kept = entries.zip(sources.map(|&source| first + source));
+        let kept = || kept.clone().filter(|&(_, source)| Some(source) != without && !(looped && source == node));
+        let [reads_values, reads_ages] = self.read[at];
+        let of_edges = relation.values.as_ref().filter(|_| reads_values);
+        let values = of_edges.iter().flat_map(|values| kept().flat_map(|(entry, _)| values.row(entry)));
+        let age = |(entry, source): (usize, u32)| self.graph.age(relation, entry, row, source - first);
+        let of_weights = relation.values.as_ref().filter(|_| self.weighted);
+        let weights = of_weights.map(|weights| kept().map(move |(entry, _)| f64::from(weights.row(entry)[0])));
+        Row {
+            weights: weights.map_or_else(Vec::new, |weights| weights.chain(looped.then_some(1.0)).collect()),
+            relation: Some(at),
+            values: values.map(|&value| f64::from(value)).collect(),
+            ages: if reads_ages { kept().filter_map(age).collect() } else { Vec::new() },
+            sources: kept().map(|(_, source)| source).chain(looped.then_some(node)).collect(),
+        }
     }
 
     /// The sources of all rows.
@@ -133,9 +140,10 @@ impl<'a> Edges<'a> {
         self.rows(node, cut).into_iter().flat_map(|row| row.sources).collect()
     }
 
-    /// The weights of all in-edges of a node, added up.
-    fn weight_sum(&self, node: u32, cut: Option<&Cut>) -> f64 {
-        self.rows(node, cut).iter().map(Row::weight_sum).sum()
+    /// The weights of all in-edges of a node over a relation, added up; 1 without any.
+    fn weight_sum(&self, relation: usize, node: u32, cut: Option<&Cut>) -> f64 {
+        let sum = self.row(relation, node, cut).weight_sum();
+        if sum > 0.0 { sum } else { 1.0 }
     }
 
     /// The nodes that have `node` as a source.
@@ -150,16 +158,17 @@ impl<'a> Edges<'a> {
         leaving.flat_map(of_relation).collect()
     }
 
-    /// In-edges of a node, its added loop included, by their weights.
-    pub(super) fn degree(&self, node: u32, cut: Option<&Cut>) -> f64 {
-        let left = cut.and_then(|cut| cut.place(node).map(|at| cut.degrees[at]));
-        left.unwrap_or(self.degrees[node as usize])
+    /// In-edges of a node over a relation, its added loop included, by their weights.
+    pub(super) fn degree(&self, relation: usize, node: u32, cut: Option<&Cut>) -> f64 {
+        let left = cut.and_then(|cut| cut.place(node).map(|at| cut.degrees[relation][at]));
+        left.unwrap_or(self.degrees[relation][node as usize])
     }
 
     /// The graph without the edges between two nodes.
     pub(super) fn without(&self, ends: [u32; 2]) -> Cut {
-        let cut = Cut { ends, degrees: [0.0; 2] };
-        Cut { degrees: ends.map(|end| self.weight_sum(end, Some(&cut))), ends }
+        let cut = Cut { ends, degrees: Vec::new() };
+        let left = |relation| ends.map(|end| self.weight_sum(relation, end, Some(&cut)));
+        Cut { degrees: (0..self.degrees.len()).map(left).collect(), ends }
     }
 
     /// The nodes whose sources or coefficients are others after a cut, ascending.

@@ -228,11 +228,10 @@ impl<'a> View<'a> {
                 (0..row.sources.len()).map(share).collect()
             }
             Coefficients::Symmetric => {
-                let own = self.edges.degree(node, cut);
-                let sources = row.sources.iter().enumerate();
-                let of =
-                    |(entry, &source): (usize, &u32)| row.weight(entry) / (own * self.edges.degree(source, cut)).sqrt();
-                sources.map(of).collect()
+                let degree = |node: u32| self.edges.degree(relation, node, cut);
+                let own = degree(node);
+                let of = |(entry, &source): (usize, &u32)| row.weight(entry) / (own * degree(source)).sqrt();
+                row.sources.iter().enumerate().map(of).collect()
             }
             Coefficients::Attention { negative_slope } => {
                 let (of, transform) = (&self.network.layers[layer], self.network.transform_of[relation]);
@@ -283,11 +282,24 @@ impl<'a> View<'a> {
 
     /// What arrives at a node, with the values of edges as a layer reads them; no row is empty.
     pub(super) fn rows(&self, layer: usize, node: u32, cut: Option<&Cut>) -> Vec<Row> {
+        if !self.network.layers[layer].meets() {
+            return self.edges.own_row(node).into_iter().collect();
+        }
         let read = |row: Row| match self.edge_transform(layer, &row) {
             Some(of) => Row { values: of.columns_of(&row.values, &row.ages), ..row },
             None => row,
         };
         self.edges.rows(node, cut).into_iter().map(read).collect()
+    }
+
+    /// The nodes whose rows a layer reads for those of some nodes, ascending.
+    pub(super) fn sources(&self, layer: usize, nodes: &[u32], cut: Option<&Cut>) -> Vec<u32> {
+        let met = if self.network.layers[layer].meets() { nodes } else { &[] };
+        let met = met.par_iter().flat_map_iter(|&node| self.edges.sources(node, cut));
+        let mut sources: Vec<u32> = met.chain(nodes.par_iter().copied()).collect();
+        sources.par_sort_unstable();
+        sources.dedup();
+        sources
     }
 
     /// A layer's row of a node, before the activation.
@@ -391,13 +403,8 @@ impl<'a> Ego<'a> {
     pub fn around(view: View<'a>, node: u32) -> Self {
         let layers = view.network.layers.len();
         let mut nodes = vec![vec![node]];
-        for _ in 1..layers {
-            let before = nodes.last().map_or(&[][..], |nodes| nodes);
-            let sources = before.par_iter().flat_map_iter(|&node| view.edges.sources(node, None));
-            let mut sources: Vec<u32> = sources.chain(before.par_iter().copied()).collect();
-            sources.par_sort_unstable();
-            sources.dedup();
-            nodes.push(sources);
+        for layer in (1..layers).rev() {
+            nodes.push(view.sources(layer, nodes.last().map_or(&[][..], |nodes| nodes), None));
         }
         let mut ego = Self { view, node, levels: Vec::with_capacity(layers) };
         for (layer, nodes) in nodes.into_iter().rev().enumerate() {

@@ -12,7 +12,8 @@
 //! entry (r, j) = sum over paths k -> j -> i + bias of j + values of the edge j -> i
 //! ```
 //!
-//! holds exactly. The base has the bias of the last layer. What the sums do not tell is what would happen without a
+//! holds exactly. Beta wavelets are such layers, too, one for each edge that they look far, between layers of nodes
+//! alone. The base has the bias of the last layer. What the sums do not tell is what would happen without a
 //! neighbour: the softmax, or the degree, divides anew then. That is computed, too ([`Entry::removal`]), and does not
 //! add up.
 //!

@@ -15,7 +15,7 @@ use crate::models::layer_norm::NORM_EPSILON;
 /// per head; heads stand side by side or are averaged. A relation may add `|D_r (h_i - sum_j c_ij h_j)|`, where `i` has
 /// sources. `e_ij` are values of an edge, and what its age becomes. A [`Gate`]
 /// weighs what arrives against `U_t h_i`, and [`Normalised`] rows have their mean 0 and their variance 1 before the
-/// activation.
+/// activation. A layer without transforms of relations reads nodes alone.
 #[derive(Clone, Debug)]
 pub(crate) struct Network {
     pub layers: Vec<Layer>,
@@ -75,8 +75,8 @@ impl Pieces {
 pub(crate) enum Coefficients {
     /// Softmax, over the sources of a relation, of `leaky_relu(<a_dst, W h_i> + <a_src, W h_j> [+ <a_edge, V e_ij>])`.
     Attention { negative_slope: f64 },
-    /// `w_ij / sqrt(deg_i deg_j)`, where the degree is the sum of `w` over in-edges of the relation. `w_ij` is the
-    /// weight of an edge, 1 without any and of loops that the network adds.
+    /// `w_ij / sqrt(deg_i deg_j)`, where the degree is the sum of `w` over in-edges of the relation, 1 without any.
+    /// `w_ij` is the weight of an edge, 1 without any and of loops that the network adds.
     Symmetric,
     /// `w_ij / sum_k w_ik` over the sources of a relation; 0 where that sum is.
     Mean,
@@ -159,7 +159,19 @@ impl Normalised {
     }
 }
 
+impl Network {
+    /// How many edges far it looks.
+    pub fn reach(&self) -> usize {
+        self.layers.iter().filter(|layer| layer.meets()).count()
+    }
+}
+
 impl Layer {
+    /// Whether nodes meet their neighbours in it.
+    pub fn meets(&self) -> bool {
+        !self.transforms.is_empty()
+    }
+
     /// Channels of one head.
     pub fn channels(&self) -> usize {
         if self.averaged { self.output } else { self.output / self.heads }
@@ -312,9 +324,20 @@ impl Matrix {
         placed
     }
 
+    /// `x` itself.
+    pub fn identity(width: usize) -> Self {
+        Self::zeros([width; 2]).plus_identity()
+    }
+
     /// The same with the first inputs added to the result.
     pub fn plus_identity(mut self) -> Self {
         self.values.iter_mut().step_by(self.output + 1).take(self.output).for_each(|value| *value += 1.0);
+        self
+    }
+
+    /// The same with another one added, times `factor`.
+    pub fn plus(mut self, other: &Self, factor: f64) -> Self {
+        axpy(factor, &other.values, &mut self.values);
         self
     }
 

@@ -212,9 +212,10 @@ impl Ego<'_> {
         entries
     }
 
-    /// Gives an entry its strongest paths: none where the network has one layer.
+    /// Gives an entry its strongest paths: none where the network looks one edge far.
     pub fn paths(&self, entry: &mut Entry, last: &[Part], most: usize) {
-        let Some(layer) = self.levels.len().checked_sub(2) else { return };
+        let layers = &self.view.network.layers;
+        let Some(layer) = layers.len().checked_sub(2).filter(|&layer| layers[layer].meets()) else { return };
         let mut relevance = vec![0.0; self.view.network.layers[layer].output];
         for part in last.iter().filter(|part| part.row.relation == entry.relation) {
             let sources = part.row.sources.iter().enumerate().filter(|(_, source)| **source == entry.source);

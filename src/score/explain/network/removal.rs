@@ -30,10 +30,11 @@ impl Ego<'_> {
         let at_once = edges.changed_by(cut);
         // The rows of each layer that may change: those, and all that read a row which changed before.
         let mut changed: Vec<Vec<u32>> = Vec::with_capacity(layers);
-        for level in &self.levels[..layers - 1] {
-            let mut nodes = at_once.clone();
-            if let Some(below) = changed.last() {
-                nodes.extend(below.iter().flat_map(|&node| edges.destinations(node)).chain(below.iter().copied()));
+        for (level, layer) in self.levels[..layers - 1].iter().zip(&self.view.network.layers) {
+            let below = changed.last().map_or(&[][..], |below| below);
+            let mut nodes = below.to_vec();
+            if layer.meets() {
+                nodes.extend(at_once.iter().copied().chain(below.iter().flat_map(|&node| edges.destinations(node))));
             }
             nodes.retain(|&node| level.position(node).is_some());
             nodes.sort_unstable();
@@ -42,12 +43,9 @@ impl Ego<'_> {
         }
         // Of these, what is read.
         let mut read = vec![vec![self.node]];
-        for changed in changed.iter().rev() {
-            let after = &read[read.len() - 1];
-            let sources = after.iter().flat_map(|&node| edges.sources(node, Some(cut)).into_iter().chain([node]));
-            let mut nodes: Vec<u32> = sources.filter(|source| changed.binary_search(source).is_ok()).collect();
-            nodes.sort_unstable();
-            nodes.dedup();
+        for (layer, changed) in changed.iter().enumerate().rev() {
+            let mut nodes = self.view.sources(layer + 1, &read[read.len() - 1], Some(cut));
+            nodes.retain(|source| changed.binary_search(source).is_ok());
             read.push(nodes);
         }
         read.reverse();

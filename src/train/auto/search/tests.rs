@@ -10,13 +10,14 @@ struct Made {
     values: [f64; 3],
     seconds: f64,
     stops: bool,
+    network: bool,
     complete_at: f64,
     fails: bool,
 }
 
 impl Made {
     fn new(values: [f64; 3], seconds: f64) -> Self {
-        Self { values, seconds, stops: true, complete_at: 1.0, fails: false }
+        Self { values, seconds, stops: true, network: false, complete_at: 1.0, fails: false }
     }
 }
 
@@ -72,6 +73,10 @@ impl Contest for Fake {
         self.made[at].stops
     }
 
+    fn is_network(&self, at: usize) -> bool {
+        self.made[at].network
+    }
+
     fn now(&self) -> Duration {
         Duration::from_secs_f64(self.clock)
     }
@@ -117,6 +122,20 @@ fn the_better_half_of_a_round_goes_on_and_the_simplest_come_first() {
     assert!(fake.tried.is_sorted_by(|a, b| a.1 <= b.1), "one round after the other");
     assert!(of.complete && fake.kept == fake.tried.len());
     assert_eq!((of.best().unwrap().name.as_str(), of.candidates[1].rounds.len()), ("c1", 3));
+}
+
+#[test]
+fn trees_that_learn_faster_do_not_end_networks() {
+    let mut made = flat(&[0.9, 0.8, 0.85, 0.7], 1.0);
+    made.extend([Made::new([0.1, 0.2, 0.3], 100.0), Made::new([0.2, 0.6, 0.95], 30.0)]);
+    made[4..].iter_mut().for_each(|made| made.network = true);
+    let (mut of, mut fake) = (tournament(6, 1.0), Fake::of(&made));
+    search(&mut of, &mut fake).unwrap();
+    let of_share = |share: f64| fake.tried.iter().filter(|t| t.1 == share).map(|t| t.0).collect::<Vec<_>>();
+    assert_eq!(of_share(0.5), [0, 2, 5], "the better half of the trees and of the networks");
+    assert_eq!(of_share(1.0)[..2], [0, 5]);
+    assert_eq!(of.best().unwrap().name, "c5");
+    assert!(fake.clock <= 60.0 + 1e-6, "{}", fake.clock);
 }
 
 #[test]

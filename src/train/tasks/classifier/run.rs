@@ -80,23 +80,11 @@ impl fmt::Display for ClassifyOutcome {
 }
 
 /// Trains a classifier, predicts the class of every node with the best epoch's model and evaluates it once on the test
-/// nodes.
+/// nodes; as one of several ranks, where there are any: what rank 0 leaves.
 ///
 /// # Errors
-/// Data or a checkpoint that cannot be used, outputs that cannot be written, a loss that is not finite, or an
-/// interruption (everything is saved then).
-pub fn run<B: GraphBackend>(
-    config: &ClassifyConfig,
-    options: &RunOptions,
-    device: &B::Device,
-) -> Result<ClassifyOutcome> {
-    Ok(alone(run_with::<B>(config, options, None, device)?))
-}
-
-/// [`run`] as one of several ranks, where there are any; what rank 0 leaves.
-///
-/// # Errors
-/// As for [`run`], and where another rank fails.
+/// Data or a checkpoint that cannot be used, outputs that cannot be written, a loss that is not finite, another rank
+/// that fails, or an interruption (everything is saved then).
 pub fn run_with<B: GraphBackend>(
     config: &ClassifyConfig,
     options: &RunOptions,

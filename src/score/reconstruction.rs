@@ -1,0 +1,43 @@
+//! Stage 1: how badly embeddings explain the edges of each node, and which edges.
+
+use graphsieve_kernels::GraphBackend;
+
+use super::explain::Explanation;
+use super::explain::names::Names;
+use super::explain::similar::Known;
+use super::explain::stage1;
+use super::fits::check_data;
+use super::model::{Model, check_one, check_unused};
+use super::{Computed, ScoreOptions, ScoredRun, Scores};
+use crate::error::Result;
+use crate::graph::Dataset;
+use crate::infer::embed::Source;
+use crate::infer::tree_table::reconstruction_scores;
+use crate::run::bundle::{Bundle, Reads};
+
+/// A graph auto-encoder, see [`Stage::Reconstruction`](super::Stage::Reconstruction).
+pub(super) struct Reconstruction;
+
+impl<B: GraphBackend> Model<B> for Reconstruction {
+    fn compute(&self, options: &ScoreOptions, bundle: Option<&Bundle>, devices: &[B::Device]) -> Result<Computed> {
+        check_one(devices, "a model of Stage 1")?;
+        if let Some(input) = &options.input {
+            let help = "Stage 1 makes its embeddings itself, from the features of the data";
+            check_unused(&[(&format!("--input {}", input.display()), true)], "a run of Stage 1", help)?;
+        }
+        let dataset = Dataset::open(&options.data)?;
+        check_data(bundle, options, &dataset, Reads::Features)?;
+        let z =
+            Source::of_stage1(&options.checkpoint, &options.data).read::<B>(&dataset, &options.data, &devices[0])?;
+        let scores = reconstruction_scores(&dataset.graph, &z);
+        Ok(Computed { dataset, scores: Scores::Anomaly(scores), embeddings: options.embeddings.then_some(z) })
+    }
+
+    fn explain(&self, run: &ScoredRun, nodes: &[u32], device: &B::Device) -> Result<Vec<Explanation>> {
+        let names = &Names::new(&run.dataset, &run.scores);
+        let z = Source::of_stage1(run.run.path(), &run.data).read::<B>(&run.dataset, &run.data, device)?;
+        let known = Known::of(run, &z);
+        let explain = |&node: &u32| stage1::explain(names, z.view(), run.probability(node), known.as_ref(), node);
+        nodes.iter().map(explain).collect()
+    }
+}
