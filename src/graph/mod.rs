@@ -5,6 +5,10 @@
 //! type. A [`Relation`] has both directions at hand: `forward` (rows = destinations) and `reverse` (rows = sources),
 //! sharing memory with the opposite relation where there is one.
 //!
+//! Features and entries of a data directory stay in its files, which are mapped: they can be more than memory holds.
+//! Entries are copied where files hold global ids that are not local ones, and the reverse of a relation that has none
+//! in the files is made in memory.
+//!
 //! # A data directory
 //! Any typed graph is described by a `graph.toml` (or a `graph.json` of the same shape), see [`Manifest`]:
 //!
@@ -55,6 +59,7 @@
 //! `edges` is too: one node type `node`, one relation `edge`.
 
 mod adjacency;
+mod array;
 mod classes;
 pub mod dataset;
 pub mod digest;
@@ -80,6 +85,7 @@ mod stored_split;
 mod subset;
 
 pub use adjacency::{Adjacency, AdjacencyError, Rows};
+pub use array::Array;
 pub use classes::{Classes, Masks};
 pub use dataset::Dataset;
 pub(crate) use directory::write_directory;
