@@ -100,6 +100,12 @@ pub(crate) fn map_file(path: &Path) -> Result<Mmap> {
     unsafe { Mmap::map(&file) }.map_err(failed)
 }
 
+/// Maps a file without a name, which nobody else can open.
+pub(super) fn map_unnamed(file: &File) -> io::Result<Mmap> {
+    // SAFETY: the map is read-only, and nobody writes the file any more.
+    unsafe { Mmap::map(file) }
+}
+
 /// Where the rows of an adjacency lie in its entries.
 pub(crate) enum RowFiles {
     /// One behind another.
