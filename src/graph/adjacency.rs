@@ -5,10 +5,13 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use rayon::prelude::*;
 
+use super::array::Array;
 use crate::splitmix::mix;
 
 /// Rows and entries below which one task does the work: large enough to hide the cost of handing it over.
 const GRAIN: usize = 1 << 14;
+/// Rows that are read before the memory of what lies in a file is given back.
+const BLOCK: usize = 1 << 20;
 
 /// Why arrays do not form an [`Adjacency`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -53,14 +56,15 @@ pub enum Rows<'a> {
 /// Row `i` is `col_idx[row_ptr[i]..row_ptr[i + 1]]`, or, where rows are spans, `col_idx[start[i]..end[i]]`: rows can
 /// then share entries, as payments share the earlier payments of their card, and what an entry stands in counts as
 /// often as there are edges to it. Rows may be empty; entries may repeat and need not be sorted, though all lists that
-/// this crate builds are. Spans of events are in the order of time.
+/// this crate builds are. Spans of events are in the order of time. Entries that are read from a data directory stay in
+/// its file, so that they can be more than memory holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Adjacency {
     /// Where the edges of each row begin, counted row after row, and their number.
     edge_ptr: Vec<u64>,
     /// Where each row begins among the entries; without it edges are entries.
     row_start: Option<Vec<u64>>,
-    col_idx: Vec<u32>,
+    col_idx: Array<u32>,
     num_cols: usize,
 }
 
@@ -85,7 +89,7 @@ impl Adjacency {
             return Err(AdjacencyError::Overrun { end, entries: col_idx.len() });
         }
         check_columns(&col_idx, num_cols)?;
-        Ok(Self { edge_ptr: row_ptr, row_start: None, col_idx, num_cols })
+        Ok(Self::from_checked(row_ptr, col_idx, num_cols))
     }
 
     /// Takes over rows as spans, `col_idx[start[i]..end[i]]`, after checking every element.
@@ -108,6 +112,16 @@ impl Adjacency {
         col_idx: Vec<u32>,
         num_cols: usize,
     ) -> Result<Self, AdjacencyError> {
+        Self::spans_of(row_start, row_end, col_idx.into(), num_cols)
+    }
+
+    /// [`from_spans`](Self::from_spans) of entries that lie anywhere.
+    pub(super) fn spans_of(
+        row_start: Vec<u64>,
+        row_end: Vec<u64>,
+        col_idx: Array<u32>,
+        num_cols: usize,
+    ) -> Result<Self, AdjacencyError> {
         if row_start.len() != row_end.len() {
             return Err(AdjacencyError::LengthsDiffer { starts: row_start.len(), ends: row_end.len() });
         }
@@ -125,11 +139,16 @@ impl Adjacency {
             });
         }
         check_columns(&col_idx, num_cols)?;
-        Ok(Self::from_checked_spans(row_start, &row_end, col_idx, num_cols))
+        Ok(Self { col_idx, ..Self::from_checked_spans(row_start, &row_end, Vec::new(), num_cols) })
     }
 
     /// Takes over arrays that the caller has checked already.
     pub(crate) fn from_checked(row_ptr: Vec<u64>, col_idx: Vec<u32>, num_cols: usize) -> Self {
+        Self::lists_of(row_ptr, col_idx.into(), num_cols)
+    }
+
+    /// [`from_checked`](Self::from_checked) of entries that lie anywhere.
+    pub(crate) fn lists_of(row_ptr: Vec<u64>, col_idx: Array<u32>, num_cols: usize) -> Self {
         debug_assert_eq!(row_ptr.last().copied(), Some(col_idx.len() as u64));
         Self { edge_ptr: row_ptr, row_start: None, col_idx, num_cols }
     }
@@ -139,7 +158,7 @@ impl Adjacency {
         let lengths = row_start.iter().zip(row_end).map(|(start, end)| end - start);
         let mut edge_ptr: Vec<u64> = std::iter::once(0).chain(lengths).collect();
         accumulate(&mut edge_ptr);
-        Self { edge_ptr, row_start: Some(row_start), col_idx, num_cols }
+        Self { edge_ptr, row_start: Some(row_start), col_idx: col_idx.into(), num_cols }
     }
 
     /// Builds sorted rows from `(destination row, source column)` pairs of local ids; duplicates are removed.
@@ -160,8 +179,8 @@ impl Adjacency {
             row_ptr[(key >> 32) as usize + 1] += 1;
         }
         accumulate(&mut row_ptr);
-        let col_idx = keys.par_iter().with_min_len(GRAIN).map(|&key| key as u32).collect();
-        Self { edge_ptr: row_ptr, row_start: None, col_idx, num_cols }
+        let col_idx: Vec<u32> = keys.par_iter().with_min_len(GRAIN).map(|&key| key as u32).collect();
+        Self::from_checked(row_ptr, col_idx, num_cols)
     }
 
     /// Number of destination nodes.
@@ -207,6 +226,11 @@ impl Adjacency {
 
     /// Source ids of all rows: one row behind another, or what spans are part of.
     pub fn col_idx(&self) -> &[u32] {
+        &self.col_idx
+    }
+
+    /// [`col_idx`](Self::col_idx) and where it lies.
+    pub(crate) fn entry_array(&self) -> &Array<u32> {
         &self.col_idx
     }
 
@@ -261,7 +285,7 @@ impl Adjacency {
         let part = Self {
             edge_ptr: edges.iter().map(|end| end - edges[0]).collect(),
             row_start: self.row_start.as_ref().map(|starts| starts[rows].to_vec()),
-            col_idx: self.col_idx[entries.clone()].to_vec(),
+            col_idx: self.col_idx[entries.clone()].to_vec().into(),
             num_cols: self.num_cols,
         };
         (part, entries)
@@ -344,8 +368,12 @@ impl Adjacency {
         let of_row = |row: usize| {
             self.row(row).iter().fold(0u64, |sum, &col| sum.wrapping_add(term(row as u64, u64::from(col))))
         };
-        let rows = (0..self.num_rows()).into_par_iter().with_min_len(256);
-        rows.map(of_row).reduce(|| 0, u64::wrapping_add)
+        let of_block = |first: usize| {
+            self.col_idx.let_go();
+            let rows = first..self.num_rows().min(first + BLOCK);
+            rows.into_par_iter().with_min_len(256).map(of_row).reduce(|| 0, u64::wrapping_add)
+        };
+        (0..self.num_rows()).step_by(BLOCK).map(of_block).fold(0, u64::wrapping_add)
     }
 }
 

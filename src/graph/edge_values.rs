@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
 
+use super::array::Array;
 use super::formats::{map_file, write_new};
 use crate::error::{Error, Result};
 
@@ -158,9 +159,9 @@ impl EdgeColumns {
 
 /// Values that were made, or the file that holds them.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Values<T> {
-    /// In memory.
-    Made(Vec<T>),
+pub enum Values<T: bytemuck::Pod> {
+    /// In memory, or on disk where there was too little of it.
+    Made(Array<T>),
     /// In a file of raw values, not read yet.
     File(PathBuf),
 }
@@ -215,6 +216,9 @@ impl<T: bytemuck::Pod> Values<T> {
     /// Writes the raw values, `width` an edge, to a new file.
     pub(super) fn write(&self, path: &Path, entries: usize, width: usize) -> Result<()> {
         let values = self.read_rows(entries, width)?;
-        write_new(path, |file| file.write_all(bytemuck::cast_slice(&values)))
+        write_new(path, |file| match self {
+            Self::Made(made) => made.pieces().try_for_each(|piece| file.write_all(bytemuck::cast_slice(piece))),
+            Self::File(_) => file.write_all(bytemuck::cast_slice(&values)),
+        })
     }
 }

@@ -16,6 +16,7 @@ use memmap2::Mmap;
 use rayon::prelude::*;
 
 use super::adjacency::{Adjacency, accumulate, for_each_row_mut};
+use super::array::Array;
 use crate::error::{Error, Result};
 
 #[cfg(target_endian = "big")]
@@ -99,6 +100,12 @@ pub(crate) fn map_file(path: &Path) -> Result<Mmap> {
     unsafe { Mmap::map(&file) }.map_err(failed)
 }
 
+/// Maps a file without a name, which nobody else can open.
+pub(super) fn map_unnamed(file: &File) -> io::Result<Mmap> {
+    // SAFETY: the map is read-only, and nobody writes the file any more.
+    unsafe { Mmap::map(file) }
+}
+
 /// Where the rows of an adjacency lie in its entries.
 pub(crate) enum RowFiles {
     /// One behind another.
@@ -125,8 +132,8 @@ impl AdjacencyFiles<'_> {
     /// Reads and sanitises: entries that are the row's own global id outside the source type's range are dropped.
     /// Returns the adjacency (ids local to the source type) and the number of dropped entries.
     ///
-    /// Two passes over the mapped file, one to check and count, one to convert; nothing but the result is allocated
-    /// per entry.
+    /// Where the file holds local ids and nothing is dropped, its entries stay there and are mapped after a pass that
+    /// checks them; otherwise a second pass converts them.
     pub fn read(&self) -> Result<(Adjacency, usize)> {
         match &self.rows {
             RowFiles::Lists(path) => self.read_lists(path),
@@ -139,6 +146,10 @@ impl AdjacencyFiles<'_> {
         let entries: &[i32] = bytemuck::cast_slice(&map);
         let mut kept_ptr = self.kept(&row_ptr, entries)?;
         accumulate(&mut kept_ptr);
+        if self.src_ids.start == 0 && kept_ptr == row_ptr {
+            // Ids below the number of nodes are the same as i32 and as u32.
+            return Ok((Adjacency::lists_of(kept_ptr, Array::mapped(map), self.src_ids.len()), 0));
+        }
 
         let mut col_idx = vec![0u32; kept_ptr.last().copied().unwrap_or(0) as usize];
         for_each_row_mut(&kept_ptr, &mut col_idx, &|row, kept| {
@@ -335,7 +346,7 @@ pub(crate) fn write_lists(
         let mut ids: Vec<i32> = Vec::new();
         if own_ids.is_none() && !adjacency.is_spans() {
             // Rows lie one behind another.
-            for cols in adjacency.col_idx().chunks(1 << 14) {
+            for cols in adjacency.entry_array().pieces().flat_map(|piece| piece.chunks(1 << 14)) {
                 ids.clear();
                 ids.extend(cols.iter().map(|&col| (col as usize + src_offset) as i32));
                 file.write_all(bytemuck::cast_slice(&ids))?;
@@ -411,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn row_starts_of_eight_bytes_are_read_as_i64() {
+    fn row_starts_of_eight_bytes_are_read_as_i64_and_entries_stay_in_their_file() {
         let dir = tempfile::tempdir().unwrap();
         let (row_ptr, col_idx) = (dir.path().join("r"), dir.path().join("c"));
         fs::write(&row_ptr, [0i64, 2, 3].map(i64::to_le_bytes).concat()).unwrap();
@@ -419,6 +430,7 @@ mod tests {
         let rows = RowFiles::Lists(row_ptr);
         let files = AdjacencyFiles { rows, col_idx, dst: ("a", 2), src: "b", src_ids: 0..2, first_row_id: None };
         let (adjacency, removed) = files.read().unwrap();
+        assert!(adjacency.entry_array().is_mapped());
         assert_eq!((adjacency, removed), (Adjacency::new(vec![0, 2, 3], vec![1, 0, 1], 2).unwrap(), 0));
     }
 

@@ -15,6 +15,7 @@ use std::sync::Arc;
 pub use self::ages::Ages;
 pub(crate) use self::histories::Histories;
 use super::adjacency::Adjacency;
+use super::disk::Disk;
 use super::edge_values::EdgeMatrix;
 use crate::error::{Error, Result};
 
@@ -124,7 +125,7 @@ impl HeteroGraph {
     /// [`Error::Data`] for a repeated or unusable name, an unknown node type, more nodes than `u32` can number, or an
     /// adjacency whose shape is not (destination count, source count).
     pub fn new(node_types: Vec<(String, usize)>, relations: Vec<RelationSpec>) -> Result<Self> {
-        Self::assemble(node_types, relations, |_| false)
+        Self::assemble(node_types, relations, |_| false, None)
     }
 
     /// Like [`new`](Self::new), and adds `{name}_T` behind every relation that is not symmetric, that no other relation
@@ -137,7 +138,21 @@ impl HeteroGraph {
         relations: Vec<RelationSpec>,
         one_way: impl Fn(&str) -> bool,
     ) -> Result<Self> {
-        Self::assemble(node_types, relations, |spec| !one_way(&spec.name))
+        Self::assemble(node_types, relations, |spec| !one_way(&spec.name), None)
+    }
+
+    /// Like [`with_reverse_relations`](Self::with_reverse_relations), with reverses that are sorted on disk, within so
+    /// many bytes, where there is one.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new), and [`Error::Io`].
+    pub(crate) fn with_reverse_relations_on(
+        node_types: Vec<(String, usize)>,
+        relations: Vec<RelationSpec>,
+        one_way: impl Fn(&str) -> bool,
+        disk: Option<(&Disk, u64)>,
+    ) -> Result<Self> {
+        Self::assemble(node_types, relations, |spec| !one_way(&spec.name), disk)
     }
 
     /// The marketplace preset: types user, product, seller; relations `epu` (user <- product), `epu_T`
@@ -159,7 +174,7 @@ impl HeteroGraph {
             let (name, src, dst, stream) = MARKETPLACE[at];
             RelationSpec { name: name.into(), src, dst, stream: stream.into(), primary: true, adjacency }
         });
-        Self::assemble(types, given.into(), |spec| spec.src != spec.dst)
+        Self::assemble(types, given.into(), |spec| spec.src != spec.dst, None)
     }
 
     /// Node types in the order of their ids.
@@ -234,6 +249,7 @@ impl HeteroGraph {
         node_types: Vec<(String, usize)>,
         specs: Vec<RelationSpec>,
         generate_reverse: impl Fn(&RelationSpec) -> bool,
+        disk: Option<(&Disk, u64)>,
     ) -> Result<Self> {
         let node_types = lay_out(node_types)?;
         check(&node_types, &specs)?;
@@ -250,7 +266,10 @@ impl HeteroGraph {
             let forward = forwards[at].clone();
             let reverse = match partners[at] {
                 Some(partner) => forwards[partner].clone(),
-                None => Arc::new(forward.reverse()),
+                None => Arc::new(match disk.filter(|_| !forward.is_spans()) {
+                    Some((disk, room)) => forward.reverse_on(disk, room)?,
+                    None => forward.reverse(),
+                }),
             };
             let in_range = if src == dst { forward.num_loops() } else { 0 };
             let loops = LoopReport { in_range, removed: 0 };

@@ -5,6 +5,10 @@
 //! type. A [`Relation`] has both directions at hand: `forward` (rows = destinations) and `reverse` (rows = sources),
 //! sharing memory with the opposite relation where there is one.
 //!
+//! Features and entries of a data directory stay in its files, which are mapped: they can be more than memory holds.
+//! Entries are copied where files hold global ids that are not local ones, and the reverse of a relation that has none
+//! in the files is made in memory.
+//!
 //! # A data directory
 //! Any typed graph is described by a `graph.toml` (or a `graph.json` of the same shape), see [`Manifest`]:
 //!
@@ -55,10 +59,12 @@
 //! `edges` is too: one node type `node`, one relation `edge`.
 
 mod adjacency;
+mod array;
 mod classes;
 pub mod dataset;
 pub mod digest;
 mod directory;
+mod disk;
 mod edge_values;
 mod ends;
 mod events;
@@ -80,9 +86,12 @@ mod stored_split;
 mod subset;
 
 pub use adjacency::{Adjacency, AdjacencyError, Rows};
+pub use array::Array;
 pub use classes::{Classes, Masks};
 pub use dataset::Dataset;
 pub(crate) use directory::write_directory;
+pub use disk::Disk;
+pub(crate) use disk::{ArrayWriter, Record, Sorter};
 pub use edge_values::{EdgeColumns, EdgeMatrix, EdgeValues, MAX_EDGE_COLUMNS, MAX_EDGE_WEIGHT, Values};
 pub use ends::Ends;
 pub use events::Events;

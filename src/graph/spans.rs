@@ -88,8 +88,14 @@ impl Adjacency {
 
     /// Number of edges from a node to itself, where rows and columns are the same nodes.
     pub(super) fn num_loops(&self) -> usize {
-        let is_loop = |&(at, &col): &(usize, &u32)| self.entries(col as usize).contains(&at);
-        self.col_idx().par_iter().with_min_len(1 << 14).enumerate().filter(is_loop).count()
+        let mut first = 0;
+        let loops = self.entry_array().pieces().map(|piece| {
+            let is_loop = |&(at, &col): &(usize, &u32)| self.entries(col as usize).contains(&(first + at));
+            let loops = piece.par_iter().with_min_len(1 << 14).enumerate().filter(is_loop).count();
+            first += piece.len();
+            loops
+        });
+        loops.sum()
     }
 
     /// The entries in `columns`, renumbered so, of the rows in `rows`; `None` for what is left out. Spans stay spans,

@@ -267,7 +267,7 @@ fn import_on(sandbox: &Sandbox, threads: usize, description: &str, out: &str) {
 }
 
 #[test]
-fn nodes_and_edges_have_the_order_of_the_tables_on_any_number_of_threads() {
+fn nodes_and_edges_have_the_order_of_the_tables_on_any_number_of_threads_and_on_disk() {
     let sandbox = mixed_ids();
     for threads in [1, 2, 7] {
         import_on(&sandbox, threads, "graph.toml", &format!("data-{threads}"));
@@ -278,6 +278,22 @@ fn nodes_and_edges_have_the_order_of_the_tables_on_any_number_of_threads() {
         assert!(written(&sandbox, &out) == files, "{threads} threads");
         assert_eq!(sandbox.read(&format!("{out}/import.json")), sandbox.read("data-1/import.json"));
     }
+    // Too little memory for the nodes is said and leaves nothing; the first that is enough leaves edges little of it.
+    let names = || fs::read_dir(sandbox.path("")).unwrap().count();
+    let (before, mut kib) = (names(), 64);
+    let said = loop {
+        let memory = format!("{kib}K");
+        let said = sandbox.run(["import", "tables", "graph.toml", "--out", "data-disk", "--memory", &memory]);
+        if said.code == Some(0) {
+            break said;
+        }
+        assert_eq!((said.code, names()), (Some(2), before), "{}", said.stderr);
+        assert!(said.stderr.contains("--memory: expected at least"), "{}", said.stderr);
+        kib += kib / 4;
+    };
+    assert!(kib > 200 && written(&sandbox, "data-disk") == files, "{kib} KiB: {}", said.stderr);
+    assert_eq!(sandbox.read("data-disk/import.json"), sandbox.read("data-1/import.json"));
+    assert_eq!(names(), before + 1);
     // As the version wrote them that numbered ids on one thread.
     let mut digest = Sha256::new();
     for (name, content) in &files {

@@ -1,13 +1,15 @@
 //! `graphsieve import tables`
 
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use clap::Args;
 
 use crate::cli::{Console, Format, check_new_directory};
-use crate::data::tables::{self, ImportOptions};
-use crate::error::Result;
+use crate::data::tables::{self, ImportOptions, MemoryLimit};
+use crate::error::{Error, Result};
+use crate::graph::formats::parent_of;
 use crate::run::bundle::Bundle;
 use crate::run::model::model_of;
 use crate::run::progress::{StageProgress, Unit};
@@ -67,6 +69,12 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "N", default_value_t = tables::MAX_BYTES)]
     max_bytes: u64,
 
+    /// Memory that the import may take: edges that need more are sorted in temporary files beside DIR. In bytes, or
+    /// with K, M, G or T for powers of 1024. Ids, columns and features of nodes have to fit it; pieces of tables that
+    /// are being read come on top
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    memory: Option<u64>,
+
     /// How to print the summary
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
@@ -77,7 +85,8 @@ pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
     let started = Instant::now();
     let Arguments { description, strict, max_bytes, with, .. } = arguments;
     let with = with.as_deref().map(model_of).transpose()?;
-    let options = ImportOptions { description, strict, max_bytes, with };
+    let memory = arguments.memory.map(|bytes| limit(bytes, &arguments.out)).transpose()?;
+    let options = ImportOptions { description, strict, max_bytes, with, memory };
     if let Some(run) = options.with.as_deref().filter(|dir| dir.is_dir()) {
         Bundle::open(run)?;
     }
@@ -91,4 +100,26 @@ pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
     console.note(format_args!("wrote {files} files to {} in {seconds:.1} s", arguments.out.display()));
     import.summary.measure_memory();
     arguments.format.print(&import.summary)
+}
+
+/// A number of bytes: `4G`.
+fn size(text: &str) -> std::result::Result<u64, String> {
+    let digits = text.trim_end_matches(|last: char| last.is_ascii_alphabetic());
+    let power = match &text[digits.len()..] {
+        "" => Some(0),
+        "K" => Some(1),
+        "M" => Some(2),
+        "G" => Some(3),
+        "T" => Some(4),
+        _ => None,
+    };
+    let bytes = power.and_then(|power| digits.parse::<u64>().ok()?.checked_mul(1024u64.pow(power)));
+    bytes.ok_or_else(|| "expected a number of bytes, such as 4G, 512M or 65536".into())
+}
+
+/// Temporary files lie beside the directory that is made: it needs as much room.
+fn limit(bytes: u64, out: &Path) -> Result<MemoryLimit> {
+    let dir = parent_of(out);
+    fs::create_dir_all(dir).map_err(|source| Error::io(dir, "create", source))?;
+    Ok(MemoryLimit { bytes, dir: dir.to_owned() })
 }

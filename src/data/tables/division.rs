@@ -31,7 +31,7 @@ impl Divider<'_> {
     /// # Errors
     /// [`Error::Data`] where a part would be without one of the classes, and for a part of a split by time in whose
     /// time no label lies; [`Error::Config`] for a split by time of labels without times, and for groups that are no
-    /// node types.
+    /// node types; [`Error::Io`] of edges on disk.
     pub fn divide(&self) -> Result<StoredSplit> {
         let table = &self.description.split;
         let split = match table.by {
@@ -118,7 +118,7 @@ impl Divider<'_> {
         let mut groups = Groups::new(self.num_nodes());
         for relation in self.relations.iter().filter(|relation| is_group[relation.src] || is_group[relation.dst]) {
             let (src, dst) = (offsets[relation.src] as u32, offsets[relation.dst] as u32);
-            relation.edges.for_each_key(|key| groups.join(src + key as u32, dst + (key >> 32) as u32));
+            relation.edges.for_each_key(|key| groups.join(src + key as u32, dst + (key >> 32) as u32))?;
         }
         let fractions = table.fractions().unwrap_or_default();
         let split = Split::of_groups(self.labels, |node| groups.of(node), fractions, table.seed)?;

@@ -12,7 +12,10 @@ use crate::graph::{EdgeColumns, Values};
 /// By relation, the rows of its table that scales may be learned from: those whose edges have a node at either end that
 /// is learned from, so that nothing of a node that is held out gets in. `is_fitted` says of all nodes, of which there
 /// are `counts` of each type.
-pub(super) fn fitted_rows(relations: &[RelationEdges], is_fitted: &[bool], counts: &[usize]) -> Vec<Vec<bool>> {
+///
+/// # Errors
+/// [`Error::Io`](crate::error::Error::Io) of edges on disk.
+pub(super) fn fitted_rows(relations: &[RelationEdges], is_fitted: &[bool], counts: &[usize]) -> Result<Vec<Vec<bool>>> {
     let of_type = |node_type: usize| {
         let first: usize = counts[..node_type].iter().sum();
         &is_fitted[first..first + counts[node_type]]
@@ -21,11 +24,11 @@ pub(super) fn fitted_rows(relations: &[RelationEdges], is_fitted: &[bool], count
         let mut fitted = vec![false; relation.columns.first().map_or(0, FeatureColumn::len)];
         if let (EdgeList::Valued(edges), true) = (&relation.edges, relation.carried.values) {
             let [src, dst] = [relation.src, relation.dst].map(of_type);
-            for edge in edges {
+            edges.for_each(|edge| {
                 fitted[edge.row as usize] = src[edge.key as u32 as usize] && dst[(edge.key >> 32) as usize];
-            }
+            })?;
         }
-        fitted
+        Ok(fitted)
     };
     relations.iter().map(of_relation).collect()
 }
@@ -91,5 +94,5 @@ fn encode_relation(
             out.iter_mut().zip(sum.iter()).for_each(|(out, sum)| *out = (sum / rows.len() as f64) as f32);
         },
     );
-    Ok(EdgeColumns { names, values: Values::Made(values) })
+    Ok(EdgeColumns { names, values: Values::Made(values.into()) })
 }

@@ -4,15 +4,20 @@
 use std::cmp::Ordering;
 use std::ops::Range;
 
+use bytemuck::{Pod, Zeroable};
 use rayon::prelude::*;
 
-use crate::graph::Adjacency;
+use super::spilled::Items;
+use crate::error::Result;
+use crate::graph::{Adjacency, Array, Disk, Record};
 
 /// An edge that carries something: 24 bytes; one that carries nothing takes eight.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Pod, Zeroable)]
+#[repr(C)]
 pub(super) struct Edge {
     /// `destination << 32 | source`.
     pub key: u64,
+    /// 0 without times.
     pub time: i64,
     pub weight: f32,
     /// Number of its row among those of the relation.
@@ -61,11 +66,11 @@ impl Origins {
     }
 }
 
-/// Edges in the order of the tables.
+/// Edges in the order of the tables, or in any where they lie on disk.
 #[derive(Debug)]
 pub(super) enum EdgeList {
-    Plain(Vec<u64>),
-    Valued(Vec<Edge>),
+    Plain(Items<u64>),
+    Valued(Items<Edge>),
 }
 
 /// What the edges at one end add up to, per node of that end. Repeated edges count as often as they occur.
@@ -85,13 +90,13 @@ pub(super) struct EndFigures {
 }
 
 /// Edges as the graph holds them: rows are destinations, repeats without times are merged.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub(super) struct Merged {
     pub adjacency: Adjacency,
     /// Sum of the weights of each entry.
-    pub weight: Option<Vec<f32>>,
+    pub weight: Option<Array<f32>>,
     /// Latest time of each entry.
-    pub time: Option<Vec<i64>>,
+    pub time: Option<Array<i64>>,
     /// Where its values come from.
     pub origins: Option<Origins>,
     /// Edges that repeated an earlier one.
@@ -115,7 +120,10 @@ pub(super) fn key(dst: u32, src: u32) -> u64 {
 
 impl EdgeList {
     pub fn new(carried: Carried) -> Self {
-        if carried == Carried::default() { Self::Plain(Vec::new()) } else { Self::Valued(Vec::new()) }
+        match carried == Carried::default() {
+            true => Self::Plain(Vec::new().into()),
+            false => Self::Valued(Vec::new().into()),
+        }
     }
 
     pub fn len(&self) -> usize {
@@ -125,21 +133,40 @@ impl EdgeList {
         }
     }
 
-    /// Sorts, and merges what has no time; ids have to be below `num_dst` and `num_src`. Edges with times stay as they
-    /// are, in the order of time within a row. The result does not depend on the order of the edges, because equal ones
-    /// are added up in the order of their weights; only edges that agree in all of that keep the order of their rows.
-    /// Nor does it depend on the number of threads.
-    pub fn merge(self, num_dst: usize, num_src: usize, carried: Carried) -> Merged {
+    /// Takes edges out of memory when they fill what a run may take of `room` bytes; all of them `at_end`.
+    ///
+    /// # Errors
+    /// [`Error::Io`](crate::error::Error::Io).
+    pub fn spill(&mut self, disk: &Disk, room: u64, at_end: bool) -> Result<()> {
         match self {
-            Self::Plain(keys) => merge(keys, num_dst, num_src, carried),
-            Self::Valued(edges) => merge(edges, num_dst, num_src, carried),
+            Self::Plain(keys) => keys.spill(disk, room, at_end),
+            Self::Valued(edges) => edges.spill(disk, room, at_end),
+        }
+    }
+
+    /// Sorts, and merges what has no time; ids have to be below the numbers of destinations and sources. Edges with
+    /// times stay as they are, in the order of time within a row. The result does not depend on the order of the edges,
+    /// because equal ones are added up in the order of their weights; only edges that agree in all of that keep the
+    /// order of their rows. Nor does it depend on the number of threads. Edges on disk are for
+    /// [`merge`](super::on_disk::merge).
+    pub fn merge(self, ends: [usize; 2], carried: Carried) -> Merged {
+        match self {
+            Self::Plain(keys) => merge(keys.rest, ends, carried),
+            Self::Valued(edges) => merge(edges.rest, ends, carried),
         }
     }
 }
 
 /// An edge as a list holds it.
-trait Item: Copy + Send + Sync {
+pub(super) trait Item: Record {
     fn edge(self) -> Edge;
+}
+
+impl Record for Edge {
+    fn order(&self, other: &Self) -> Ordering {
+        let by_row = (self.key >> 32).cmp(&(other.key >> 32)).then(self.time.cmp(&other.time));
+        by_row.then(self.key.cmp(&other.key)).then(self.weight.total_cmp(&other.weight)).then(self.row.cmp(&other.row))
+    }
 }
 
 impl Item for u64 {
@@ -246,20 +273,61 @@ struct Touch {
     is_new: bool,
 }
 
+/// What sorted edges become.
+#[derive(Default)]
+pub(super) struct Entries {
+    pub col_idx: Vec<u32>,
+    pub weight: Vec<f32>,
+    pub time: Vec<i64>,
+    pub origins: Origins,
+    pub repeated: usize,
+    /// Of the weights of the last entry.
+    sum: f64,
+}
+
+impl Entries {
+    fn with_room(entries: usize, carried: Carried) -> Self {
+        Self {
+            col_idx: Vec::with_capacity(entries),
+            weight: Vec::with_capacity(if carried.weight { entries } else { 0 }),
+            time: Vec::with_capacity(if carried.time { entries } else { 0 }),
+            ..Self::default()
+        }
+    }
+
+    /// Adds an edge, which `is_first` of its row from its source; others that have no time are merged into that one,
+    /// which they follow.
+    pub fn push(&mut self, edge: Edge, is_first: bool, carried: Carried) {
+        let is_new = carried.time || is_first;
+        if is_new {
+            self.col_idx.push(edge.key as u32);
+            self.sum = 0.0;
+        }
+        self.repeated += usize::from(!is_first);
+        if carried.weight {
+            // Not rounded before all of it is there.
+            self.sum += f64::from(edge.weight);
+            set_last(&mut self.weight, is_new, self.sum.clamp(f32::MIN.into(), f32::MAX.into()) as f32);
+        }
+        if carried.time {
+            self.time.push(edge.time);
+        }
+        if carried.values {
+            self.origins.push(edge.row, is_new);
+        }
+    }
+}
+
 /// The rows of a bucket.
 struct Rows {
     lengths: Vec<u64>,
-    col_idx: Vec<u32>,
-    weight: Vec<f32>,
-    time: Vec<i64>,
-    origins: Origins,
+    entries: Entries,
     dst: EndFigures,
-    repeated: usize,
     /// By bucket of the source, in the order of the rows.
     touches: (Vec<Touch>, Vec<usize>),
 }
 
-fn merge<T: Item>(edges: Vec<T>, num_dst: usize, num_src: usize, carried: Carried) -> Merged {
+fn merge<T: Item>(edges: Vec<T>, [num_dst, num_src]: [usize; 2], carried: Carried) -> Merged {
     let Carried { weight: has_weight, time: has_time, values } = carried;
     let count = edges.len();
     let [buckets, of_sources] = [num_dst, num_src].map(|nodes| Buckets::of(nodes, count));
@@ -293,20 +361,21 @@ fn merge<T: Item>(edges: Vec<T>, num_dst: usize, num_src: usize, carried: Carrie
                 end += length;
                 end
             }));
-            col_idx.extend(rows.col_idx);
-            weight.extend(rows.weight);
-            time.extend(rows.time);
-            origins.append(&rows.origins);
+            let entries = rows.entries;
+            col_idx.extend(entries.col_idx);
+            weight.extend(entries.weight);
+            time.extend(entries.time);
+            origins.append(&entries.origins);
             dst.append(rows.dst);
-            repeated += rows.repeated;
+            repeated += entries.repeated;
         }
     }
     col_idx.shrink_to_fit();
     weight.shrink_to_fit();
     Merged {
         adjacency: Adjacency::from_checked(row_ptr, col_idx, num_src),
-        weight: has_weight.then_some(weight),
-        time: has_time.then_some(time),
+        weight: has_weight.then(|| weight.into()),
+        time: has_time.then(|| time.into()),
         origins: values.then_some(origins),
         repeated,
         src,
@@ -323,12 +392,8 @@ fn rows_of<T: Item>(unsorted: Vec<T>, nodes: Range<usize>, carried: Carried, of_
     drop(unsorted);
     let mut rows = Rows {
         lengths: Vec::with_capacity(nodes.len()),
-        col_idx: Vec::with_capacity(count),
-        weight: Vec::with_capacity(if carried.weight { count } else { 0 }),
-        time: Vec::with_capacity(if carried.time { count } else { 0 }),
-        origins: Origins::default(),
+        entries: Entries::with_room(count, carried),
         dst: EndFigures::new(nodes.len(), carried.weight, carried.time),
-        repeated: 0,
         touches: Default::default(),
     };
     let mut figures = rows.dst.whole();
@@ -338,15 +403,10 @@ fn rows_of<T: Item>(unsorted: Vec<T>, nodes: Range<usize>, carried: Carried, of_
     for (node, &end) in ends[..nodes.len()].iter().enumerate() {
         let row = &mut edges[start..end];
         start = end;
-        let order = |a: &T, b: &T| {
-            let (a, b) = (a.edge(), b.edge());
-            let by_time = if carried.time { a.time.cmp(&b.time) } else { Ordering::Equal };
-            by_time.then(a.key.cmp(&b.key)).then(a.weight.total_cmp(&b.weight)).then(a.row.cmp(&b.row))
-        };
         if row.len() < FEW {
-            row.sort_unstable_by(order)
+            row.sort_unstable_by(T::order)
         } else {
-            row.par_sort_unstable_by(order)
+            row.par_sort_unstable_by(T::order)
         }
         // Edges in the order of time do not lie beside those from the same source.
         if carried.time {
@@ -358,33 +418,17 @@ fn rows_of<T: Item>(unsorted: Vec<T>, nodes: Range<usize>, carried: Carried, of_
             is_first.resize(row.len(), false);
             partners.iter().for_each(|&(_, at)| is_first[at as usize] = true);
         }
-        let before = rows.col_idx.len();
-        let (mut last, mut sum) = (None, 0.0f64);
+        let before = rows.entries.col_idx.len();
+        let mut last = None;
         for (at, edge) in row.iter().enumerate() {
             let edge = edge.edge();
             let is_first = if carried.time { is_first[at] } else { last != Some(edge.key) };
-            let is_new = carried.time || is_first;
-            if is_new {
-                rows.col_idx.push(edge.key as u32);
-                sum = 0.0;
-            }
             last = Some(edge.key);
-            rows.repeated += usize::from(!is_first);
-            if carried.weight {
-                // Not rounded before all of it is there.
-                sum += f64::from(edge.weight);
-                set_last(&mut rows.weight, is_new, sum.clamp(f32::MIN.into(), f32::MAX.into()) as f32);
-            }
-            if carried.time {
-                rows.time.push(edge.time);
-            }
-            if carried.values {
-                rows.origins.push(edge.row, is_new);
-            }
+            rows.entries.push(edge, is_first, carried);
             figures.add(node, edge.weight, edge.time, is_first);
             touches.push(Touch { src: edge.key as u32, weight: edge.weight, time: edge.time, is_new: is_first });
         }
-        rows.lengths.push((rows.col_idx.len() - before) as u64);
+        rows.lengths.push((rows.entries.col_idx.len() - before) as u64);
     }
     rows.touches = of_sources.sorted(&touches, |touch| touch.src);
     rows
@@ -398,7 +442,7 @@ fn set_last<T>(values: &mut Vec<T>, is_new: bool, value: T) {
 }
 
 impl EndFigures {
-    fn new(nodes: usize, has_weight: bool, has_time: bool) -> Self {
+    pub fn new(nodes: usize, has_weight: bool, has_time: bool) -> Self {
         let (weighted, timed) = (if has_weight { nodes } else { 0 }, if has_time { nodes } else { 0 });
         Self {
             has_weight,
@@ -411,7 +455,7 @@ impl EndFigures {
         }
     }
 
-    fn whole(&mut self) -> FiguresMut<'_> {
+    pub fn whole(&mut self) -> FiguresMut<'_> {
         let Self { degree, count, weight_sum, weight_max, last, .. } = self;
         FiguresMut { degree, count, weight_sum, weight_max, last }
     }
@@ -433,7 +477,7 @@ impl EndFigures {
 
 /// Figures of some nodes.
 #[derive(Default)]
-struct FiguresMut<'a> {
+pub(super) struct FiguresMut<'a> {
     degree: &'a mut [u32],
     count: &'a mut [u32],
     weight_sum: &'a mut [f64],
@@ -457,7 +501,7 @@ impl<'a> FiguresMut<'a> {
         }
     }
 
-    fn add(&mut self, node: usize, weight: f32, time: i64, is_new: bool) {
+    pub fn add(&mut self, node: usize, weight: f32, time: i64, is_new: bool) {
         self.degree[node] += u32::from(is_new);
         if let Some(count) = self.count.get_mut(node) {
             *count += 1;
@@ -491,13 +535,26 @@ mod tests {
             .collect()
     }
 
+    /// Without times all of them are 0.
+    fn merge_all(mut edges: Vec<Edge>, ends: [usize; 2], carried: Carried) -> Merged {
+        if !carried.time {
+            edges.iter_mut().for_each(|edge| edge.time = 0);
+        }
+        EdgeList::Valued(edges.into()).merge(ends, carried)
+    }
+
+    fn merge_plain(edges: &[Edge], ends: [usize; 2]) -> Merged {
+        let keys: Vec<u64> = edges.iter().map(|edge| edge.key).collect();
+        EdgeList::Plain(keys.into()).merge(ends, Carried::default())
+    }
+
     #[test]
     fn repeats_without_times_add_their_weights() {
         let mut oracle: BTreeMap<u64, f64> = BTreeMap::new();
         for edge in edges() {
             *oracle.entry(edge.key).or_insert(0.0) += f64::from(edge.weight);
         }
-        let merged = EdgeList::Valued(edges()).merge(14, 17, WEIGHTS);
+        let merged = merge_all(edges(), [14, 17], WEIGHTS);
         assert_eq!(merged.repeated, 5_000 - oracle.len());
         let found: Vec<u64> =
             (0..14).flat_map(|dst| merged.adjacency.row(dst).iter().map(move |&src| key(dst as u32, src))).collect();
@@ -509,7 +566,7 @@ mod tests {
 
     #[test]
     fn edges_with_times_are_never_merged_and_lie_in_the_order_of_time() {
-        let merged = EdgeList::Valued(edges()).merge(14, 17, ALL);
+        let merged = merge_all(edges(), [14, 17], ALL);
         assert_eq!(merged.adjacency.num_edges(), 5_000);
         let (times, weights) = (merged.time.unwrap(), merged.weight.unwrap());
         let mut found = Vec::new();
@@ -531,8 +588,8 @@ mod tests {
 
     #[test]
     fn the_order_of_the_edges_does_not_matter() {
-        let forward = EdgeList::Valued(edges()).merge(13, 17, ALL);
-        let backward = EdgeList::Valued(edges().into_iter().rev().collect()).merge(13, 17, ALL);
+        let forward = merge_all(edges(), [13, 17], ALL);
+        let backward = merge_all(edges().into_iter().rev().collect(), [13, 17], ALL);
         assert_eq!(forward.adjacency, backward.adjacency);
         assert_eq!((&forward.weight, &forward.time), (&backward.weight, &backward.time));
         assert_eq!((&forward.src, &forward.dst), (&backward.src, &backward.dst));
@@ -540,7 +597,7 @@ mod tests {
 
     #[test]
     fn figures_of_an_end_are_those_of_a_loop() {
-        let merged = EdgeList::Valued(edges()).merge(13, 18, ALL);
+        let merged = merge_all(edges(), [13, 18], ALL);
         for src in 0..18u32 {
             let own: Vec<Edge> = edges().into_iter().filter(|edge| edge.key as u32 == src).collect();
             let at = src as usize;
@@ -551,9 +608,9 @@ mod tests {
             assert_eq!(merged.src.weight_max[at], own.iter().map(|e| e.weight).fold(f32::NEG_INFINITY, f32::max));
             assert_eq!(merged.src.last[at], own.iter().map(|e| e.time).max().unwrap_or(i64::MIN));
         }
-        let plain = EdgeList::Plain(edges().iter().map(|edge| edge.key).collect()).merge(13, 18, Carried::default());
+        let plain = merge_plain(&edges(), [13, 18]);
         assert_eq!(plain.src.degree, merged.src.degree);
-        assert_eq!(plain.adjacency, EdgeList::Valued(edges()).merge(13, 18, WEIGHTS).adjacency);
+        assert_eq!(plain.adjacency, merge_all(edges(), [13, 18], WEIGHTS).adjacency);
         assert!(plain.weight.is_none() && plain.src.count.is_empty());
     }
 
@@ -603,7 +660,7 @@ mod tests {
         for (carried, threads) in [(ALL, 1), (ALL, 5), (WEIGHTS, 2), (WEIGHTS, 8)] {
             let (expected, [dst, src]) = by_a_loop(edges.clone(), [5_001, 701], carried);
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-            let merged = pool.install(|| EdgeList::Valued(edges.clone()).merge(5_001, 701, carried));
+            let merged = pool.install(|| merge_all(edges.clone(), [5_001, 701], carried));
             assert_eq!((&merged.dst, &merged.src), (&dst, &src));
             let weights = merged.weight.as_ref().unwrap();
             let rows = (0..5_001usize).flat_map(|dst| {
@@ -621,8 +678,7 @@ mod tests {
             assert!(found == expected, "{carried:?}, {threads} threads");
             assert_eq!(merged.repeated, edges.len() - src.degree.iter().map(|&degree| degree as usize).sum::<usize>());
         }
-        let keys = edges.iter().map(|edge| edge.key).collect();
-        let plain = EdgeList::Plain(keys).merge(5_001, 701, Carried::default());
-        assert_eq!(plain.adjacency, EdgeList::Valued(edges).merge(5_001, 701, WEIGHTS).adjacency);
+        let plain = merge_plain(&edges, [5_001, 701]);
+        assert_eq!(plain.adjacency, merge_all(edges, [5_001, 701], WEIGHTS).adjacency);
     }
 }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use rayon::prelude::*;
 
+use super::budget::{Budget, of_values};
 use super::cells::Batch;
 use super::description::{EdgeTable, End, NodeTable};
 use super::edge_list::{Carried, Edge, EdgeList, key};
@@ -128,13 +129,29 @@ fn number_both(ends: &[EndReader; 2], batch: &Batch, first: usize, types: &mut [
     Ok([0, 1].map(|end| both.iter().skip(end).step_by(2).copied().collect()))
 }
 
+/// Makes a span of times reach to another one.
+fn widen(span: &mut Option<[i64; 2]>, time: i64) {
+    let [first, last] = span.unwrap_or([time; 2]);
+    *span = Some([time.min(first), time.max(last)]);
+}
+
 /// What reading edges needs to know.
 pub(super) struct EdgeReader<'a> {
     pub tables: &'a [NodeTable],
     pub strict: bool,
+    pub budget: Option<&'a Budget>,
+    /// Bytes of the values of edges that were read.
+    pub values: u64,
 }
 
 impl EdgeReader<'_> {
+    /// Takes edges out of memory where they have a budget and fill their part of it; all of them `at_end`.
+    fn spill(&self, edges: &mut EdgeList, types: &[NodeType], columns: &[FeatureColumn], at_end: bool) -> Result<()> {
+        let Some(budget) = self.budget else { return Ok(()) };
+        let room = budget.while_reading(types, self.values + of_values(columns, edges.len()))?;
+        edges.spill(&budget.disk, room, at_end)
+    }
+
     /// Reads the files of an edge table.
     ///
     /// # Errors
@@ -166,7 +183,7 @@ impl EdgeReader<'_> {
         wanted.extend(columns.iter().map(|column| column.name.clone()));
         let carried = Carried { weight: weight.is_some(), time: time.is_some(), values: !columns.is_empty() };
         let mut edges = EdgeList::new(carried);
-        let (mut number, mut skipped) = (0, 0);
+        let (mut number, mut skipped, mut span) = (0, 0, None);
         reading.for_each_batch(files, &wanted, |batch| {
             let numbered = number_both(&ends, batch, number, types)?;
             number += batch.num_rows();
@@ -186,11 +203,11 @@ impl EdgeReader<'_> {
             let mut parsed = parsed.collect::<Result<Vec<_>>>()?;
             let has_gaps = numbered.iter().flatten().any(|&node| node >= UNKNOWN);
             if let (EdgeList::Plain(keys), false) = (&mut edges, has_gaps) {
-                keys.par_extend(numbered[1].par_iter().zip(&numbered[0]).map(|(&dst, &src)| key(dst, src)));
-                return Ok(());
+                keys.rest.par_extend(numbered[1].par_iter().zip(&numbered[0]).map(|(&dst, &src)| key(dst, src)));
+                return self.spill(&mut edges, types, &columns, false);
             }
-            if let (EdgeList::Valued(edges), [], false) = (&mut edges, &columns[..], has_gaps) {
-                let before = edges.len();
+            if let (EdgeList::Valued(list), [], false) = (&mut edges, &columns[..], has_gaps) {
+                let before = list.len();
                 u32::try_from(before + batch.num_rows()).map_err(|_| too_many(&table.name))?;
                 let edge = |row: usize| Edge {
                     key: key(numbered[1][row], numbered[0][row]),
@@ -198,8 +215,9 @@ impl EdgeReader<'_> {
                     weight: weights.as_ref().map_or(0.0, |weights| weights[row]),
                     row: (before + row) as u32,
                 };
-                edges.par_extend((0..batch.num_rows()).into_par_iter().with_min_len(1 << 12).map(edge));
-                return Ok(());
+                list.rest.par_extend((0..batch.num_rows()).into_par_iter().with_min_len(1 << 12).map(edge));
+                times.iter().flatten().for_each(|&time| widen(&mut span, time));
+                return self.spill(&mut edges, types, &columns, false);
             }
             for row in 0..batch.num_rows() {
                 let mut nodes = [0; 2];
@@ -221,24 +239,24 @@ impl EdgeReader<'_> {
                 }
                 let key = key(nodes[1], nodes[0]);
                 match &mut edges {
-                    EdgeList::Plain(keys) => keys.push(key),
+                    EdgeList::Plain(keys) => keys.rest.push(key),
                     EdgeList::Valued(edges) => {
                         for (column, parsed) in columns.iter_mut().zip(&mut parsed) {
                             column.push(parsed, row).ok_or_else(|| too_many(&column.name))?;
                         }
-                        edges.push(Edge {
-                            key,
-                            time: times.as_ref().map_or(0, |times| times[row]),
-                            weight: weights.as_ref().map_or(0.0, |weights| weights[row]),
-                            row: u32::try_from(edges.len()).map_err(|_| too_many(&table.name))?,
-                        });
+                        let time = times.as_ref().map_or(0, |times| times[row]);
+                        widen(&mut span, time);
+                        let weight = weights.as_ref().map_or(0.0, |weights| weights[row]);
+                        let row = u32::try_from(edges.len()).map_err(|_| too_many(&table.name))?;
+                        edges.rest.push(Edge { key, time, weight, row });
                     }
                 }
             }
-            Ok(())
+            self.spill(&mut edges, types, &columns, false)
         })?;
-        if let (Some(column), EdgeList::Valued(edges)) = (&table.time, &edges) {
-            check_unit(files, &column.column, &column.format, edges.iter().map(|edge| edge.time))?;
+        self.spill(&mut edges, types, &columns, true)?;
+        if let Some(column) = &table.time {
+            check_unit(files, &column.column, &column.format, span.into_iter().flatten())?;
         }
         columns.iter().try_for_each(|column| column.check_unit(files))?;
         Ok(RelationEdges {
@@ -318,11 +336,14 @@ impl EdgeReader<'_> {
             let hub = types[hub].ids.intern(value).ok_or_else(|| too_many(&shared.hub))?;
             keys.extend(of_value.iter().map(|&pair| key(pair as u32, hub)));
         }
+        drop(pairs);
+        let mut edges = EdgeList::Plain(keys.into());
+        self.spill(&mut edges, types, &[], true)?;
         Ok(RelationEdges {
             name: shared.name.clone(),
             src: hub,
             dst: nodes.node_type,
-            edges: EdgeList::Plain(keys),
+            edges,
             carried: Carried::default(),
             columns: Vec::new(),
             one_way: false,

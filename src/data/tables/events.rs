@@ -130,7 +130,10 @@ pub(super) fn wrong_key(key: &str, expected: &str, found: &str, help: &str) -> E
 }
 
 /// The entities that events name: of every relation with events at one end in which each has at most one partner.
-pub(super) fn named(types: &[NodeType], relations: &[RelationEdges]) -> Vec<Named> {
+///
+/// # Errors
+/// [`Error::Io`] of edges on disk.
+pub(super) fn named(types: &[NodeType], relations: &[RelationEdges]) -> Result<Vec<Named>> {
     let mut all = Vec::new();
     for relation in relations {
         for (events, entity, is_src) in [(relation.src, relation.dst, true), (relation.dst, relation.src, false)] {
@@ -145,20 +148,21 @@ pub(super) fn named(types: &[NodeType], relations: &[RelationEdges]) -> Vec<Name
                 let place = &mut of_event[event as usize];
                 is_one &= *place == Events::NO_NODE || *place == node;
                 *place = node;
-            });
+            })?;
             if is_one {
                 all.push(Named { relation: relation.name.clone(), events, entity, of_event });
             }
         }
     }
-    all
+    Ok(all)
 }
 
 /// Turns the relations of tables with events into those that keep to the order of time. Returns what the user should
 /// know.
 ///
 /// # Errors
-/// [`Error::Config`] for edges with times between entities: their rows have to be events.
+/// [`Error::Config`] for edges with times between entities: their rows have to be events; [`Error::Io`] of edges on
+/// disk.
 pub(super) fn one_way(relations: &mut [RelationEdges], types: &[NodeType]) -> Result<Vec<String>> {
     let mut notes = Vec::new();
     let times: Vec<Option<Vec<i64>>> = types.iter().map(times).collect();
@@ -176,7 +180,7 @@ pub(super) fn one_way(relations: &mut [RelationEdges], types: &[NodeType]) -> Re
             (None, None) => continue,
             (Some(src), Some(dst)) => {
                 let all = relation.edges.len();
-                relation.edges.retain(|key| src[key as u32 as usize] < dst[(key >> 32) as usize]);
+                relation.edges.retain(|key| src[key as u32 as usize] < dst[(key >> 32) as usize])?;
                 let left = all - relation.edges.len();
                 if left > 0 {
                     notes.push(format!(
@@ -188,7 +192,7 @@ pub(super) fn one_way(relations: &mut [RelationEdges], types: &[NodeType]) -> Re
             (None, Some(_)) => {}
             // An entity has no state: the edge tells the event what the entity is.
             (Some(_), None) => {
-                relation.edges.flip();
+                relation.edges.flip()?;
                 relation.name = format!("{}_T", relation.name);
                 std::mem::swap(&mut relation.src, &mut relation.dst);
             }
@@ -224,28 +228,26 @@ pub(super) fn earlier(named: &Named, times: &[i64], entities: usize, history: Hi
 }
 
 impl EdgeList {
-    pub fn for_each_key(&self, mut f: impl FnMut(u64)) {
+    pub fn for_each_key(&self, mut f: impl FnMut(u64)) -> Result<()> {
         match self {
-            Self::Plain(keys) => keys.iter().for_each(|&key| f(key)),
-            Self::Valued(edges) => edges.iter().for_each(|edge| f(edge.key)),
+            Self::Plain(keys) => keys.for_each(f),
+            Self::Valued(edges) => edges.for_each(|edge| f(edge.key)),
         }
     }
 
-    fn retain(&mut self, keep: impl Fn(u64) -> bool) {
+    fn retain(&mut self, keep: impl Fn(u64) -> bool) -> Result<()> {
         match self {
-            Self::Plain(keys) => keys.retain(|&key| keep(key)),
-            Self::Valued(edges) => edges.retain(|edge| keep(edge.key)),
+            Self::Plain(keys) => keys.rewrite(|key| keep(key).then_some(key)),
+            Self::Valued(edges) => edges.rewrite(|edge| keep(edge.key).then_some(edge)),
         }
     }
 
     /// Exchanges source and destination.
-    fn flip(&mut self) {
+    fn flip(&mut self) -> Result<()> {
         let flipped = |of: u64| key(of as u32, (of >> 32) as u32);
         match self {
-            Self::Plain(keys) => keys.iter_mut().for_each(|key| *key = flipped(*key)),
-            Self::Valued(edges) => {
-                edges.iter_mut().for_each(|edge| *edge = Edge { key: flipped(edge.key), ..*edge });
-            }
+            Self::Plain(keys) => keys.rewrite(|key| Some(flipped(key))),
+            Self::Valued(edges) => edges.rewrite(|edge| Some(Edge { key: flipped(edge.key), ..edge })),
         }
     }
 }

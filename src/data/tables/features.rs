@@ -72,16 +72,17 @@ pub(super) struct FeatureMatrix {
 }
 
 /// Makes the features of all `types`. What their columns need to know is taken from the import `with`; without one it
-/// is learned from the nodes that `is_fitted` says of, over all types.
+/// is learned from the nodes that `is_fitted` says of, over all types. `claim` is told how many bytes the matrix takes.
 ///
 /// # Errors
-/// A stored import that lacks a column.
+/// A stored import that lacks a column; what `claim` refuses.
 pub(super) fn build(
     types: &mut [NodeType],
     ends: &[RelationEnd],
     windowed: &[Windowed],
     is_fitted: &[bool],
     with: Option<&Stored>,
+    claim: &dyn Fn(u64) -> Result<()>,
     progress: &dyn Fn(u64, u64),
 ) -> Result<FeatureMatrix> {
     let total = types.iter().map(|node_type| node_type.columns.len()).sum::<usize>();
@@ -119,6 +120,7 @@ pub(super) fn build(
     }
     let dim = builder.names.len();
     let nodes: usize = types.iter().map(|node_type| node_type.ids.len()).sum();
+    claim((nodes * dim * size_of::<f16>()) as u64)?;
     let mut values = vec![f16::ZERO; nodes * dim];
     let mut rest = &mut values[..];
     for (node_type, encoders) in types.iter().zip(&encoders) {

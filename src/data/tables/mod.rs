@@ -234,7 +234,16 @@
 //! and 4 per column for values are made. An id takes 15 to 20 bytes while tables are read, one that is no whole number
 //! its length besides, then about 60 and its length in the graph's maps, and 24 for the figures of each valued
 //! relation.
+//!
+//! With a limit ([`ImportOptions::memory`], `--memory 4G`) edges are sorted on disk: runs that fit the memory are
+//! written while tables are read and merged afterwards, a reverse relation likewise, and adjacencies, weights and times
+//! stay in temporary files until the directory is written. The directory is the same to the byte. Ids, columns and
+//! features of nodes, where rows begin, figures of both ends and values of edges (`values`) stay in memory, and a limit
+//! that does not hold them is refused; pieces of tables that are being read, up to an eighth of it of Parquet, come on
+//! top. On disk an edge takes up to 16 bytes beside the directory, with weight or time 40. Temporary files have no
+//! name: nothing is left of them, however the import ends.
 
+mod budget;
 mod cells;
 mod description;
 mod division;
@@ -250,10 +259,12 @@ mod input;
 mod naming;
 mod node_ids;
 mod nodes;
+mod on_disk;
 mod parquet;
 mod plan;
 mod reading;
 mod separated;
+mod spilled;
 mod stored;
 mod summary;
 mod text_table;
@@ -275,6 +286,7 @@ pub use stored::{
 };
 pub use summary::{ColumnSummary, ImportSummary, RelationSummary, TypeSummary};
 
+use self::budget::{Budget, of_values};
 use self::description::{History, SplitBy};
 use self::division::Divider;
 use self::edge_list::{Carried, EdgeList, Merged};
@@ -284,8 +296,9 @@ use self::features::{Builder, FeatureMatrix, RelationEnd};
 use self::files::{TableFile, files_of};
 use self::input::Limits;
 use self::nodes::NodeType;
+use self::on_disk::{held, merge};
 use self::plan::Plan;
-use self::reading::Reading;
+use self::reading::{MAX_HELD, Reading};
 use self::stored::{BinaryFile, FORMAT, Stored};
 use self::transforms::Entry;
 use self::windowed::{FittedWindows, Made, Windows};
@@ -293,7 +306,7 @@ use crate::data::Progress;
 use crate::error::{Error, Result};
 use crate::graph::digest;
 use crate::graph::{
-    Dataset, EdgeColumns, EdgeValues, Ends, Features, HeteroGraph, IdMaps, Labels, RelationSpec, Values,
+    Dataset, Disk, EdgeColumns, EdgeValues, Ends, Features, HeteroGraph, IdMaps, Labels, RelationSpec, Values,
 };
 
 /// Bytes to which one file may unpack unless told otherwise: one tebibyte.
@@ -310,12 +323,23 @@ pub struct ImportOptions {
     pub max_bytes: u64,
     /// A run or a data directory whose fitted transforms are applied, instead of fitting them to these tables.
     pub with: Option<PathBuf>,
+    /// How much memory the import may take, and where edges are sorted that take more.
+    pub memory: Option<MemoryLimit>,
+}
+
+/// What an import may take of memory.
+#[derive(Clone, Debug)]
+pub struct MemoryLimit {
+    /// Bytes, those of the pieces of tables that are being read not counted.
+    pub bytes: u64,
+    /// A directory for temporary files, which have no name there.
+    pub dir: PathBuf,
 }
 
 impl ImportOptions {
     /// The defaults for a description.
     pub fn new(description: impl Into<PathBuf>) -> Self {
-        Self { description: description.into(), strict: false, max_bytes: MAX_BYTES, with: None }
+        Self { description: description.into(), strict: false, max_bytes: MAX_BYTES, with: None, memory: None }
     }
 }
 
@@ -388,7 +412,8 @@ impl Import {
 /// # Errors
 /// [`Error::Config`] for a description that is wrong, or that says something else of columns and relations than that of
 /// the import whose transforms are applied; [`Error::Io`]; [`Error::Format`] with file, line (row for
-/// Parquet), column and value of what does not fit; [`Error::Data`] for more nodes than 32 bits can number.
+/// Parquet), column and value of what does not fit; [`Error::Data`] for more nodes than 32 bits can number;
+/// [`Error::Usage`] for memory that does not hold the nodes.
 pub fn import(options: &ImportOptions, progress: &dyn Fn(Progress)) -> Result<Import> {
     let Plan { description, mut types, node_files, edge_files, shared } = Plan::read(&options.description)?;
     let with = options.with.as_deref().map(Stored::read).transpose()?;
@@ -396,6 +421,8 @@ pub fn import(options: &ImportOptions, progress: &dyn Fn(Progress)) -> Result<Im
         stored.check_description(&description, &options.description)?;
     }
     let limits = Limits::new(options.max_bytes);
+    let budget = options.memory.as_ref().map(|limit| Budget { disk: Disk::new(&limit.dir), bytes: limit.bytes });
+    let most_held = budget.as_ref().map_or(MAX_HELD, |budget| MAX_HELD.min(budget.bytes / 8));
     // Every file is looked for before the first is read.
     let files = |paths: &[PathBuf]| files_of(paths, limits);
     let node_files = node_files.iter().map(|paths| files(paths)).collect::<Result<Vec<_>>>()?;
@@ -404,7 +431,7 @@ pub fn import(options: &ImportOptions, progress: &dyn Fn(Progress)) -> Result<Im
     let facts = facts_of([&node_files, &edge_files, &shared_files].into_iter().flatten().flatten());
     let reading = |stage, files: &[Vec<TableFile>]| {
         let total = files.iter().flatten().map(|file| file.bytes).sum();
-        Reading { limits, stage, progress, done: 0, total }
+        Reading { limits, stage, progress, done: 0, total, most_held }
     };
     let mut of_nodes = reading("nodes", &node_files);
     let mut of_edges = reading("edges", &edge_files);
@@ -419,16 +446,19 @@ pub fn import(options: &ImportOptions, progress: &dyn Fn(Progress)) -> Result<Im
         })?;
         node_type.check_units(files)?;
     }
-    let reader = EdgeReader { tables: &description.nodes, strict: options.strict };
-    let mut relations = Vec::new();
+    let (tables, strict) = (&description.nodes[..], options.strict);
+    let mut reader = EdgeReader { tables, strict, budget: budget.as_ref(), values: 0 };
+    let mut relations: Vec<RelationEdges> = Vec::new();
     for (table, files) in description.edges.iter().zip(&edge_files) {
-        relations.push(reader.read(table, files, &mut types, &mut of_edges)?);
+        let relation = reader.read(table, files, &mut types, &mut of_edges)?;
+        reader.values += of_values(&relation.columns, relation.edges.len());
+        relations.push(relation);
     }
     for (shared, files) in shared.iter().zip(&shared_files) {
         relations.push(reader.read_shared(shared, files, &mut types, &mut of_shared)?);
     }
 
-    let named = events::named(&types, &relations);
+    let named = events::named(&types, &relations)?;
     let events = events_of(&types, &description, &named).map_err(|error| located(error, options))?;
     let labels = labels_of(&types);
     let mut notes = Vec::new();
@@ -491,14 +521,19 @@ pub fn import(options: &ImportOptions, progress: &dyn Fn(Progress)) -> Result<Im
     notes.extend(of_windows);
 
     let counts: Vec<usize> = types.iter().map(|node_type| node_type.ids.len()).collect();
-    let fitted_edges = edge_columns::fitted_rows(&relations, &is_fitted, &counts);
-    let mut merged: Vec<Merged> = relations
+    let fitted_edges = edge_columns::fitted_rows(&relations, &is_fitted, &counts)?;
+    let held = held(&types, &relations);
+    // What edges may take beside that and `more` bytes.
+    let room = |more| budget.as_ref().map_or(Ok(0), |budget| budget.beside(held + more, is_fitted.len()));
+    let for_edges = room(0)?;
+    let merged: Result<Vec<Merged>> = relations
         .iter_mut()
         .map(|relation| {
             let edges = std::mem::replace(&mut relation.edges, EdgeList::new(Carried::default()));
-            edges.merge(counts[relation.dst], counts[relation.src], relation.carried)
+            merge(edges, [relation.dst, relation.src].map(|end| counts[end]), relation.carried, for_edges)
         })
         .collect();
+    let mut merged = merged?;
     for named in named.iter().filter(|_| events.is_some()) {
         let history = description.nodes[named.events].history;
         let times = events::times(&types[named.events]).unwrap_or_default();
@@ -516,9 +551,17 @@ pub fn import(options: &ImportOptions, progress: &dyn Fn(Progress)) -> Result<Im
             [relation.src, relation.dst].iter().all(|&end| !types[end].is_of_events())
         };
         let ends: Vec<RelationEnd> = relations.iter().zip(&merged).filter(is_static).flat_map(ends_of).collect();
-        features::build(&mut types, &ends, &windowed, &is_fitted, with.as_ref(), &|done, total| {
-            progress(Progress { stage: "features", done, total });
-        })?
+        features::build(
+            &mut types,
+            &ends,
+            &windowed,
+            &is_fitted,
+            with.as_ref(),
+            &|bytes| room(bytes).map(drop),
+            &|done, total| {
+                progress(Progress { stage: "features", done, total });
+            },
+        )?
     };
     if let Some(stored) = &with {
         stored.check_columns(&names)?;
@@ -529,7 +572,9 @@ pub fn import(options: &ImportOptions, progress: &dyn Fn(Progress)) -> Result<Im
     let (specs, edge_values) = specs_and_values(&relations, merged, columns);
     let one_way: Vec<&str> = relations.iter().filter(|r| r.one_way).map(|r| r.name.as_str()).collect();
     let named = types.iter().map(|node_type| (node_type.name.clone(), node_type.ids.len())).collect();
-    let graph = HeteroGraph::with_reverse_relations(named, specs, |name| one_way.contains(&name))?;
+    let for_reverses = room(size_of_val(&values[..]) as u64)?;
+    let disk = budget.as_ref().map(|budget| (&budget.disk, for_reverses));
+    let graph = HeteroGraph::with_reverse_relations_on(named, specs, |name| one_way.contains(&name), disk)?;
     let ids = types.into_iter().map(|node_type| node_type.ids.texts()).collect();
     let features = Features::from_vec(values, graph.num_nodes(), names.len());
     let relations =

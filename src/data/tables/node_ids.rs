@@ -283,6 +283,12 @@ impl NodeIds {
         self.ids.words.len()
     }
 
+    /// Bytes that they take.
+    pub fn num_bytes(&self) -> u64 {
+        let Stored { words, kinds, text } = &self.ids;
+        (8 * (words.capacity() + self.table.slots.len()) + kinds.capacity() + text.capacity()) as u64
+    }
+
     /// The id of a number.
     pub fn key(&self, number: u32) -> Key<'_> {
         self.ids.key(number)

@@ -13,8 +13,8 @@ use super::{parquet, separated};
 use crate::data::Progress;
 use crate::error::Result;
 
-/// Bytes of pieces and of their cells that are held at once; what unpacks to more is read batch by batch.
-const MAX_HELD: u64 = 512 << 20;
+/// Bytes of pieces and of their cells that are held at once, at most; what unpacks to more is read batch by batch.
+pub(super) const MAX_HELD: u64 = 512 << 20;
 
 /// Reads tables and tells how far it is.
 pub(super) struct Reading<'a> {
@@ -25,6 +25,8 @@ pub(super) struct Reading<'a> {
     pub done: u64,
     /// Bytes of all tables of this stage.
     pub total: u64,
+    /// Bytes of pieces and of their cells that are held at once.
+    pub most_held: u64,
 }
 
 /// What one thread reads.
@@ -119,7 +121,7 @@ fn cut(files: &[TableFile], wanted: &[Wanted], limits: Limits, sender: &SyncSend
 
 /// The pieces that are there, at least one and at most `most`, as far as they may be held together; `next` keeps the
 /// one that was too much.
-fn take(pieces: &Receiver<Sent>, next: &mut Option<Sent>, most: usize) -> Vec<Sent> {
+fn take(pieces: &Receiver<Sent>, next: &mut Option<Sent>, most: usize, most_held: u64) -> Vec<Sent> {
     let size = |sent: &Sent| sent.as_ref().map_or(0, |(_, piece)| piece.size());
     let Some(first) = next.take().or_else(|| pieces.recv().ok()) else { return Vec::new() };
     let mut held = size(&first);
@@ -128,7 +130,7 @@ fn take(pieces: &Receiver<Sent>, next: &mut Option<Sent>, most: usize) -> Vec<Se
         && let Ok(piece) = pieces.try_recv()
     {
         held += size(&piece);
-        if held > MAX_HELD {
+        if held > most_held {
             *next = Some(piece);
             break;
         }
@@ -156,7 +158,7 @@ impl Reading<'_> {
                 Some(*end)
             })
             .collect();
-        let (limits, stage, total, progress) = (self.limits, self.stage, self.total, self.progress);
+        let Self { limits, stage, total, progress, most_held, .. } = *self;
         let mut finish = |file: usize, mut batch: Batch| {
             wanted[file].complete(&mut batch);
             consume(&batch)?;
@@ -172,11 +174,11 @@ impl Reading<'_> {
             scope.spawn(move || cut(files, wanted, limits, &sender));
             let mut next = None;
             loop {
-                let taken = take(&pieces, &mut next, threads);
+                let taken = take(&pieces, &mut next, threads, most_held);
                 if taken.is_empty() {
                     return Ok(());
                 }
-                let most = MAX_HELD / taken.len() as u64;
+                let most = most_held / taken.len() as u64;
                 let read = |sent: Sent| sent.and_then(|(file, piece)| Ok((file, piece.read(most)?)));
                 let read: Vec<_> = taken.into_par_iter().with_max_len(1).map(read).collect();
                 for of_piece in read {
@@ -219,7 +221,8 @@ mod tests {
         let names: Vec<String> = columns.iter().map(|&name| name.to_owned()).collect();
         let mut rows = Vec::new();
         let limits = Limits::new(1 << 30);
-        let mut reading = Reading { limits, stage: "test", progress: &|_| {}, done: 0, total: u64::MAX };
+        let mut reading =
+            Reading { limits, stage: "test", progress: &|_| {}, done: 0, total: u64::MAX, most_held: MAX_HELD };
         reading.for_each_batch(&files_of(&[path], limits)?, &names, |batch| {
             for (row, &place) in batch.places.iter().enumerate() {
                 rows.push((place, batch.columns.iter().map(|column| column.get(row).to_owned()).collect()));

@@ -7,7 +7,7 @@ use rayon::prelude::*;
 
 use super::{AdjacencyFiles, check_ids, map_file, put_offset, write_new};
 use crate::error::{Error, Result};
-use crate::graph::Adjacency;
+use crate::graph::{Adjacency, Array};
 
 const HELP: &str = "write the directory again: a file is damaged, or they do not belong together";
 
@@ -42,9 +42,13 @@ impl AdjacencyFiles<'_> {
                 "check the node counts, the source type, and whether ids are \"global\" or \"local\" in graph.toml";
             return Err(Error::format(&self.col_idx, format!("entry {entry}"), expected, found, help));
         }
-        let col_idx = ids.par_iter().map(|&id| (id as usize - self.src_ids.start) as u32).collect();
+        let col_idx = match self.src_ids.start {
+            // The same as i32 and as u32.
+            0 => Array::mapped(map),
+            first => ids.par_iter().map(|&id| (id as usize - first) as u32).collect::<Vec<_>>().into(),
+        };
         let [start, end] = [start, end].map(|offsets| offsets.into_iter().map(|offset| offset as u64).collect());
-        let adjacency = Adjacency::from_spans(start, end, col_idx, self.src_ids.len());
+        let adjacency = Adjacency::spans_of(start, end, col_idx, self.src_ids.len());
         adjacency.map_err(|problem| Error::format(start_path, "rows", "spans", problem.to_string(), HELP))
     }
 }

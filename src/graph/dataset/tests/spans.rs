@@ -109,8 +109,12 @@ fn spans_of_events_are_in_the_order_of_time_and_end_before_their_row() {
 #[test]
 fn values_of_edges_that_share_entries_are_refused() {
     let parent = tempfile::tempdir().unwrap();
-    let values =
-        EdgeValues { relation: "earlier".into(), weight: Some(Values::Made(vec![1.0; 5])), time: None, columns: None };
+    let values = EdgeValues {
+        relation: "earlier".into(),
+        weight: Some(Values::Made(vec![1.0; 5].into())),
+        time: None,
+        columns: None,
+    };
     let dataset = Dataset { edge_values: vec![values], ..histories() };
     let error = dataset.write(&parent.path().join("data")).unwrap_err();
     assert_names(&error, &["values of edges of `earlier`", "rows as spans"]);
