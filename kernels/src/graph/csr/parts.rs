@@ -6,6 +6,7 @@ use burn::tensor::backend::Backend;
 use burn::tensor::ops::IntTensor;
 
 use super::arrays::{reverse_host, upload};
+use super::entries::EntryParts;
 use super::spans::{RowBounds, reverse_spans};
 use super::topology::Topology;
 use crate::graph::row_index::RowIndexParts;
@@ -24,6 +25,8 @@ pub struct CsrParts<I> {
     pub edge_ids: Option<I>,
     /// What `Csr::with_self_loops` and `Csr::self_loops` made.
     pub loops: OnceLock<Arc<LoopParts<I>>>,
+    /// Of spans, by direction: what leads through the entries; made when first needed.
+    pub entries: [OnceLock<EntryParts<I>>; 2],
 }
 
 impl<I> CsrParts<I> {
