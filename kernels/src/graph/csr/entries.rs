@@ -1,23 +1,12 @@
 //! Rows that share their entries as two adjacencies: from rows to entries, and from entries to sources.
 
-use std::sync::Arc;
-
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::IntTensor;
 
-use super::parts::CsrParts;
+use super::parts::EntryParts;
 use super::topology::Topology;
 use super::{Csr, arrays::upload};
 use crate::runtime::host::{index_tensor, to_host};
-
-/// Both, each with its reverse.
-#[derive(Debug)]
-pub struct EntryParts<I> {
-    /// The same rows; every entry is a column of its own.
-    columns: Arc<CsrParts<I>>,
-    /// Every entry is a row of one column, its source.
-    sources: Arc<CsrParts<I>>,
-}
 
 impl<B: Backend> Csr<B> {
     /// The same rows, selected or not, where every entry is a column of its own. Its reverse says by which rows an

@@ -6,7 +6,6 @@ use burn::tensor::backend::Backend;
 use burn::tensor::ops::IntTensor;
 
 use super::arrays::{reverse_host, upload};
-use super::entries::EntryParts;
 use super::spans::{RowBounds, reverse_spans};
 use super::topology::Topology;
 use crate::graph::row_index::RowIndexParts;
@@ -53,6 +52,15 @@ pub struct LoopParts<I> {
     pub looped: OnceLock<Arc<CsrParts<I>>>,
     /// By direction, then by `LoopValue`.
     pub edge_maps: [[OnceLock<Arc<EdgeMap<I>>>; 2]; 2],
+}
+
+/// What leads through entries that rows share, each with its reverse.
+#[derive(Debug)]
+pub struct EntryParts<I> {
+    /// The same rows; every entry is a column of its own.
+    pub columns: Arc<CsrParts<I>>,
+    /// Every entry is a row of one column, its source.
+    pub sources: Arc<CsrParts<I>>,
 }
 
 /// Where the entries of the adjacency with loops have their values from.
