@@ -37,7 +37,7 @@
 //!
 //! [`Csr::restrict`] and [`NodeMarks`] run the operators on the nodes that a result depends on, and on no others.
 //! [`Csr::from_spans`] gives them rows that share entries, such as events that see what came before them: a start and
-//! an end per row into lists that are stored once.
+//! an end per row into lists that are stored once. What edges carry is stored by entry then.
 //!
 //! Several ranks that train one model exchange rows and sums through a [`Communicator`], with gradients.
 //!

@@ -4,40 +4,71 @@ use burn::module::Param;
 use burn::tensor::backend::Backend;
 use burn::tensor::{DType, Tensor};
 use graphsieve_kernels::{
-    Activation, Csr, GraphBackend, LoopValue, Message, Reduce, Strategy, edge_softmax, gspmm, linear, row_dots, spmm,
+    Activation, Age, Csr, GraphBackend, LoopValue, Message, Reduce, Strategy, edge_softmax, gspmm, linear, row_dots,
+    spmm,
 };
 
 use super::check;
+use super::edge_features::{EdgeFeatures, TimeEncoder};
 use super::graph_conv::{Nodes, finish};
 
-/// The adjacency that attention runs on, and the features of its entries.
+/// The adjacency that attention runs on, and what its entries carry: `channels` values, and ages where the layer reads
+/// them.
 pub(super) fn edges_of<B: GraphBackend>(
     layer: &str,
     csr: &Csr<B>,
-    edges: Option<Tensor<B, 2>>,
-    edge_weight: Option<&Param<Tensor<B, 2>>>,
+    edges: EdgeFeatures<B>,
+    (channels, reads_ages): (usize, bool),
     self_loops: bool,
-) -> (Csr<B>, Option<Tensor<B, 2>>) {
-    match (&edges, edge_weight) {
-        (None, None) => {}
-        (Some(edges), Some(weight)) => {
-            check::size(layer, "rows of edges", csr.num_edges(), edges.dims()[0]);
-            check::size(layer, "columns of edges", weight.dims()[0], edges.dims()[1]);
+) -> (Csr<B>, EdgeFeatures<B>) {
+    match &edges.values {
+        None if channels == 0 => {}
+        Some(values) if channels == 0 => {
+            panic!("{layer}: edges: expected none without edge_channels, got features {:?}", values.dims())
         }
-        (None, Some(weight)) => {
-            let [channels, edges] = [weight.dims()[0], csr.num_edges()];
+        Some(values) => {
+            check::size(layer, "rows of edges", csr.num_edges(), values.dims()[0]);
+            check::size(layer, "columns of edges", channels, values.dims()[1]);
+        }
+        None => {
+            let edges = csr.num_edges();
             panic!("{layer}: edges: expected features [{edges}, {channels}], got none; use forward_with_edges")
         }
-        (Some(edges), None) => {
-            panic!("{layer}: edges: expected none without edge_channels, got features {:?}", edges.dims())
-        }
+    }
+    match (&edges.age, reads_ages) {
+        (None, true) => panic!("{layer}: ages of edges: expected them, got none; use forward_with_edges"),
+        (Some(_), false) => panic!("{layer}: ages of edges: expected none without time_cosines"),
+        _ => {}
     }
     if !self_loops {
         return (csr.clone(), edges);
     }
     let looped = csr.with_self_loops();
-    let edges = edges.map(|edges| looped.edge_values(edges, LoopValue::Mean));
-    (looped.csr, edges)
+    let values = edges.values.map(|values| looped.edge_values(values, LoopValue::Mean));
+    let age = edges.age.map(|age| match age {
+        Age::Edges(ages) => {
+            let ages = looped.edge_values(ages.reshape([csr.num_edges(), 1]), LoopValue::Kept(0.0));
+            Age::Edges(ages.reshape([looped.csr.num_edges()]))
+        }
+        of_nodes => of_nodes,
+    });
+    (looped.csr, EdgeFeatures { values, age })
+}
+
+/// The values and whether ages are read of edges whose projection is `weight`.
+pub(super) fn read_of_edges<B: Backend>(
+    weight: Option<&Param<Tensor<B, 2>>>,
+    time: Option<&TimeEncoder<B>>,
+) -> (usize, bool) {
+    let columns = weight.map_or(0, |weight| weight.dims()[0]);
+    (columns - time.map_or(0, TimeEncoder::columns), time.is_some())
+}
+
+/// Fails for a layer that reads ages, of which there is no matrix.
+#[track_caller]
+pub(super) fn check_no_ages<B: Backend>(layer: &str, time: Option<&TimeEncoder<B>>) {
+    let fits = time.is_none();
+    assert!(fits, "{layer}: time_cosines: expected none where weights or more than 16 values of edges are stored");
 }
 
 /// `W a` of every head `[heads, in]`, so that `<a, x W> = <W a, x>`.

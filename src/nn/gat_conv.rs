@@ -10,9 +10,12 @@ use graphsieve_kernels::{
     attend_edges, dropout, gat, gsddmm, linear, row_dots,
 };
 
-use super::attention::{Residual, edges_of, finish_heads, folded, weighted_sum, weights_of};
+use super::attention::{
+    Residual, check_no_ages, edges_of, finish_heads, folded, read_of_edges, weighted_sum, weights_of,
+};
 use super::check;
 use super::dropout::{features, of_attention};
+use super::edge_features::{EdgeFeatures, TimeEncoder};
 use super::graph_conv::{GraphConv, Nodes, TrainingPass};
 use super::initial::Initial;
 
@@ -36,6 +39,12 @@ pub struct GatConvConfig {
     pub dst_channels: Option<usize>,
     /// Width of the features of edges. Default: edges have none.
     pub edge_channels: Option<usize>,
+    /// Cosines of the age of an edge, 1 to 16, which stand behind the features of the edge and the logarithm of its age
+    /// ([`TimeEncoder`]). Default: ages are not read.
+    pub time_cosines: Option<usize>,
+    /// The longest and the shortest period that frequencies begin with, in seconds. Default: a year and an hour.
+    #[config(default = "[31_536_000.0, 3_600.0]")]
+    pub time_periods: [f64; 2],
     /// Slope of the leaky ReLU on negative scores, in [0, 1]. Default: 0.2 (Velickovic et al.).
     #[config(default = 0.2)]
     pub negative_slope: f64,
@@ -84,12 +93,13 @@ pub struct GatConvConfig {
 /// dtype. Parameters and scores are f32.
 ///
 /// # Gradient
-/// Of features, features of edges and all parameters. Saved: the projected sources, the result and four values per row
+/// Of features, features of edges (not of ages) and all parameters. Saved: the projected sources, the result and four values per row
 /// and head; on the path with weights per edge also three matrices `[num_edges, heads]`. Deterministic.
 ///
 /// # Panics
 /// If a shape does not fit; the message names the argument, what was expected and what was got. If the layer has
-/// `edge_channels` and features of edges are not given, or the other way round.
+/// `edge_channels` and features of edges are not given, or the other way round; so with `time_cosines` and ages, which
+/// [`GatConv::forward_with_attention`] does not take.
 ///
 /// # Source
 /// Velickovic et al., Graph attention networks (ICLR 2018), equations 1 to 6.
@@ -118,7 +128,7 @@ pub struct GatConv<B: Backend> {
     pub weight: Param<Tensor<B, 2>>,
     /// `[dst_channels, heads * out_channels]`, where destinations have a width of their own.
     pub weight_dst: Option<Param<Tensor<B, 2>>>,
-    /// `[edge_channels, heads * out_channels]`.
+    /// `[edge_channels, heads * out_channels]`, with the columns of ages behind those.
     pub weight_edge: Option<Param<Tensor<B, 2>>>,
     /// `[dst_channels, width of the result]`, where the residual is projected.
     pub weight_residual: Option<Param<Tensor<B, 2>>>,
@@ -128,6 +138,8 @@ pub struct GatConv<B: Backend> {
     pub att_dst: Param<Tensor<B, 2>>,
     /// `[heads, out_channels]`.
     pub att_edge: Option<Param<Tensor<B, 2>>>,
+    /// How ages are read.
+    pub time: Option<TimeEncoder<B>>,
     /// `[width of the result]`.
     pub bias: Option<Param<Tensor<B, 1>>>,
     concat: bool,
@@ -158,14 +170,18 @@ impl GatConvConfig {
         let residual = Residual::new(self.residual, dst_channels, output);
         let vectors = [self.heads, self.out_channels];
         let mut initial = Initial::new(self.seed, device);
+        let time = self.time_cosines.map(|cosines| TimeEncoder::new(LAYER, cosines, self.time_periods, &initial));
+        let edge_columns = self.edge_channels.unwrap_or(0) + time.as_ref().map_or(0, TimeEncoder::columns);
+        let reads_edges = edge_columns > 0;
         GatConv {
             weight: initial.glorot([self.in_channels, width]),
             weight_dst: self.dst_channels.map(|channels| initial.glorot([channels, width])),
-            weight_edge: self.edge_channels.map(|channels| initial.glorot([channels, width])),
+            weight_edge: reads_edges.then(|| initial.glorot([edge_columns, width])),
             weight_residual: (residual == Residual::Projected).then(|| initial.glorot([dst_channels, output])),
             att_src: initial.glorot(vectors),
             att_dst: initial.glorot(vectors),
-            att_edge: self.edge_channels.map(|_| initial.glorot(vectors)),
+            att_edge: reads_edges.then(|| initial.glorot(vectors)),
+            time,
             bias: self.bias.then(|| initial.zeros(output)),
             concat: self.concat,
             negative_slope: self.negative_slope,
@@ -186,18 +202,12 @@ struct Scores<B: Backend> {
 impl<B: GraphBackend> GatConv<B> {
     /// The layer; see [`GatConv`].
     pub fn forward(&self, csr: &Csr<B>, x: impl Into<Nodes<B>>, training: Option<TrainingPass>) -> Tensor<B, 2> {
-        self.fused(csr, x.into(), None, training)
+        self.fused(csr, x.into(), EdgeFeatures::none(), training)
     }
 
-    fn fused(
-        &self,
-        csr: &Csr<B>,
-        x: Nodes<B>,
-        edges: Option<Tensor<B, 2>>,
-        training: Option<TrainingPass>,
-    ) -> Tensor<B, 2> {
+    fn fused(&self, csr: &Csr<B>, x: Nodes<B>, edges: EdgeFeatures<B>, training: Option<TrainingPass>) -> Tensor<B, 2> {
         let x = self.input(csr, x, training);
-        let (csr, edges) = edges_of(LAYER, csr, edges, self.weight_edge.as_ref(), self.loops(&x));
+        let (csr, edges) = edges_of(LAYER, csr, edges, self.read_of_edges(), self.loops(&x));
         let Scores { src, dst } = self.scores(&x);
         let config = GatConfig {
             negative_slope: self.negative_slope as f32,
@@ -206,9 +216,11 @@ impl<B: GraphBackend> GatConv<B> {
         };
         let (h, weight) = (x.src().clone(), self.weight.val());
         let ([input, width], [heads, _]) = (weight.dims(), self.att_src.dims());
-        let term = self.logits_of_edges().zip(edges).map(|(logit, values)| {
-            let values = if values.dtype() == h.dtype() { values } else { values.cast(h.dtype()) };
-            EdgeTerm { values: Some(values), time: None, logit }
+        let of_dtype = |values: Tensor<B, 2>| if values.dtype() == h.dtype() { values } else { values.cast(h.dtype()) };
+        let term = self.logits_of_edges().map(|logit| EdgeTerm {
+            values: edges.values.map(of_dtype),
+            time: self.time.as_ref().zip(edges.age.as_ref()).map(|(time, age)| time.encoding(age)),
+            logit,
         });
         let attended = |h: Tensor<B, 2>| match term {
             Some(term) => attend_edges(&csr, h, dst, src, term, heads, config).0,
@@ -243,7 +255,7 @@ impl<B: GraphBackend> GatConv<B> {
         let h = h.into();
         let width = Some(self.weight.dims()[1]);
         h.check(LAYER, csr, [width, width]);
-        let (csr, _) = edges_of(LAYER, csr, None, self.weight_edge.as_ref(), self.loops(&h));
+        let (csr, _) = edges_of(LAYER, csr, EdgeFeatures::none(), self.read_of_edges(), self.loops(&h));
         let config = GatConfig {
             negative_slope: self.negative_slope as f32,
             attention_dropout: of_attention(self.attention_dropout, training),
@@ -253,21 +265,20 @@ impl<B: GraphBackend> GatConv<B> {
         self.finish(gat(&csr, src, dst, self.att_src.val(), self.att_dst.val(), config), &h)
     }
 
-    /// The layer with features of edges.
-    ///
-    /// # Shapes
-    /// `edges` `[num_edges, edge_channels]` in the order of `csr`, f32, f16 or bf16.
+    /// The layer with what edges carry, in the order of `csr`: features, ages or both. The age of a self-loop that is
+    /// added is 0.
     pub fn forward_with_edges(
         &self,
         csr: &Csr<B>,
         x: impl Into<Nodes<B>>,
-        edges: Tensor<B, 2>,
+        edges: impl Into<EdgeFeatures<B>>,
         training: Option<TrainingPass>,
     ) -> Tensor<B, 2> {
-        if self.weight_edge.as_ref().is_some_and(|weight| weight.dims()[0] > MAX_EDGE_COLUMNS) {
-            return self.forward_with_attention(csr, x, Some(edges), training).0;
+        let edges = edges.into();
+        if self.read_of_edges().0 > MAX_EDGE_COLUMNS {
+            return self.forward_with_attention(csr, x, edges.values, training).0;
         }
-        self.fused(csr, x.into(), Some(edges), training)
+        self.fused(csr, x.into(), edges, training)
     }
 
     /// The layer, with features of edges where it has `edge_channels`, and its attention weights `[num_edges, heads]`,
@@ -282,15 +293,17 @@ impl<B: GraphBackend> GatConv<B> {
         edges: Option<Tensor<B, 2>>,
         training: Option<TrainingPass>,
     ) -> (Tensor<B, 2>, Tensor<B, 2>) {
+        check_no_ages(LAYER, self.time.as_ref());
         let x = self.input(csr, x.into(), training);
-        let (csr, edges) = edges_of(LAYER, csr, edges, self.weight_edge.as_ref(), self.loops(&x));
+        let edges = EdgeFeatures { values: edges, age: None };
+        let (csr, edges) = edges_of(LAYER, csr, edges, self.read_of_edges(), self.loops(&x));
         let scores = self.scores(&x);
         let heads = self.att_src.dims()[0];
         let columns = |part: ScoreColumns<B>| part.scores.narrow(1, part.first, heads);
         let logits = || {
             let ends = EdgeValue::add(Target::Source(columns(scores.src)), Target::Destination(columns(scores.dst)));
             let mut logits = gsddmm(&csr, ends, Strategy::Auto);
-            if let Some((edges, vectors)) = edges.zip(self.logits_of_edges()) {
+            if let Some((edges, vectors)) = edges.values.zip(self.logits_of_edges()) {
                 logits = logits + row_dots(edges, vectors);
             }
             leaky_relu(logits, self.negative_slope)
@@ -307,6 +320,10 @@ impl<B: GraphBackend> GatConv<B> {
     /// Slope of the leaky ReLU on negative scores.
     pub fn negative_slope(&self) -> f64 {
         self.negative_slope
+    }
+
+    fn read_of_edges(&self) -> (usize, bool) {
+        read_of_edges(self.weight_edge.as_ref(), self.time.as_ref())
     }
 
     fn loops(&self, x: &Nodes<B>) -> bool {

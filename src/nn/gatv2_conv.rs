@@ -10,9 +10,10 @@ use graphsieve_kernels::{
     MAX_V2_CHANNELS, Strategy, Target, Term, dropout, gatv2, gsddmm, linear, row_dots, sum_in_chunks,
 };
 
-use super::attention::{Residual, edges_of, finish_heads, weighted_sum, weights_of};
+use super::attention::{Residual, check_no_ages, edges_of, finish_heads, read_of_edges, weighted_sum, weights_of};
 use super::check;
 use super::dropout::{features, of_attention};
+use super::edge_features::{EdgeFeatures, TimeEncoder};
 use super::graph_conv::{GraphConv, Nodes, TrainingPass, finish};
 use super::initial::Initial;
 
@@ -35,6 +36,12 @@ pub struct GatV2ConvConfig {
     pub dst_channels: Option<usize>,
     /// Width of the features of edges. Default: edges have none.
     pub edge_channels: Option<usize>,
+    /// Cosines of the age of an edge, 1 to 16, which stand behind the features of the edge and the logarithm of its age
+    /// ([`TimeEncoder`]). Default: ages are not read.
+    pub time_cosines: Option<usize>,
+    /// The longest and the shortest period that frequencies begin with, in seconds. Default: a year and an hour.
+    #[config(default = "[31_536_000.0, 3_600.0]")]
+    pub time_periods: [f64; 2],
     /// Slope of the leaky ReLU within the score, in [0, 1]. Default: 0.2 (Brody et al.).
     #[config(default = 0.2)]
     pub negative_slope: f64,
@@ -80,12 +87,13 @@ pub struct GatV2ConvConfig {
 /// dtype. Parameters and scores are f32.
 ///
 /// # Gradient
-/// Of features, features of edges and all parameters. Saved: both projections, the result and a value per row and head;
+/// Of features, features of edges (not of ages) and all parameters. Saved: both projections, the result and a value per row and head;
 /// on the path with weights per edge what is said above. Deterministic.
 ///
 /// # Panics
 /// If a shape does not fit; the message names the argument, what was expected and what was got. If the layer has
-/// `edge_channels` and features of edges are not given, or the other way round.
+/// `edge_channels` and features of edges are not given, or the other way round; so with `time_cosines` and ages, which
+/// [`GatV2Conv::forward_with_attention`] does not take.
 ///
 /// # Source
 /// Brody et al., How attentive are graph attention networks? (ICLR 2022), equation 7.
@@ -116,8 +124,10 @@ pub struct GatV2Conv<B: Backend> {
     pub weight_dst: Param<Tensor<B, 2>>,
     /// `b_r`, `[heads * out_channels]`.
     pub bias_dst: Option<Param<Tensor<B, 1>>>,
-    /// `[edge_channels, heads * out_channels]`.
+    /// `[edge_channels, heads * out_channels]`, with the columns of ages behind those.
     pub weight_edge: Option<Param<Tensor<B, 2>>>,
+    /// How ages are read.
+    pub time: Option<TimeEncoder<B>>,
     /// `[dst_channels, width of the result]`, where the residual is projected.
     pub weight_residual: Option<Param<Tensor<B, 2>>>,
     /// `[heads, out_channels]`.
@@ -151,12 +161,15 @@ impl GatV2ConvConfig {
         let output = if self.concat { width } else { self.out_channels };
         let residual = Residual::new(self.residual, dst_channels, output);
         let mut initial = Initial::new(self.seed, device);
+        let time = self.time_cosines.map(|cosines| TimeEncoder::new(LAYER, cosines, self.time_periods, &initial));
+        let edge_columns = self.edge_channels.unwrap_or(0) + time.as_ref().map_or(0, TimeEncoder::columns);
         GatV2Conv {
             weight_src: initial.glorot([self.in_channels, width]),
             bias_src: self.bias.then(|| initial.zeros(width)),
             weight_dst: initial.glorot([dst_channels, width]),
             bias_dst: self.bias.then(|| initial.zeros(width)),
-            weight_edge: self.edge_channels.map(|channels| initial.glorot([channels, width])),
+            weight_edge: (edge_columns > 0).then(|| initial.glorot([edge_columns, width])),
+            time,
             weight_residual: (residual == Residual::Projected).then(|| initial.glorot([dst_channels, output])),
             att: initial.glorot([self.heads, self.out_channels]),
             bias: self.bias.then(|| initial.zeros(output)),
@@ -173,7 +186,7 @@ impl GatV2ConvConfig {
 /// What attention runs on.
 struct Ends<B: Backend> {
     csr: Csr<B>,
-    edges: Option<Tensor<B, 2>>,
+    edges: EdgeFeatures<B>,
     /// The projected sources.
     left: Tensor<B, 2>,
     /// Both ends before their projection.
@@ -183,40 +196,37 @@ struct Ends<B: Backend> {
 impl<B: GraphBackend> GatV2Conv<B> {
     /// The layer; see [`GatV2Conv`].
     pub fn forward(&self, csr: &Csr<B>, x: impl Into<Nodes<B>>, training: Option<TrainingPass>) -> Tensor<B, 2> {
-        self.without_weights(csr, x.into(), None, training)
+        self.without_weights(csr, x.into(), EdgeFeatures::none(), training)
     }
 
-    /// The layer with features of edges.
-    ///
-    /// # Shapes
-    /// `edges` `[num_edges, edge_channels]` in the order of `csr`, f32, f16 or bf16.
+    /// The layer with what edges carry, in the order of `csr`: features, ages or both. The age of a self-loop that is
+    /// added is 0.
     pub fn forward_with_edges(
         &self,
         csr: &Csr<B>,
         x: impl Into<Nodes<B>>,
-        edges: Tensor<B, 2>,
+        edges: impl Into<EdgeFeatures<B>>,
         training: Option<TrainingPass>,
     ) -> Tensor<B, 2> {
-        self.without_weights(csr, x.into(), Some(edges), training)
+        self.without_weights(csr, x.into(), edges.into(), training)
     }
 
     fn without_weights(
         &self,
         csr: &Csr<B>,
         x: Nodes<B>,
-        edges: Option<Tensor<B, 2>>,
+        edges: EdgeFeatures<B>,
         training: Option<TrainingPass>,
     ) -> Tensor<B, 2> {
-        let edge_channels = self.weight_edge.as_ref().map_or(0, |weight| weight.dims()[0]);
-        if edge_channels > MAX_EDGE_COLUMNS || self.att.dims()[1] > MAX_V2_CHANNELS {
-            return self.forward_with_attention(csr, x, edges, training).0;
+        if self.read_of_edges().0 > MAX_EDGE_COLUMNS || self.att.dims()[1] > MAX_V2_CHANNELS {
+            return self.forward_with_attention(csr, x, edges.values, training).0;
         }
         let Ends { csr, edges, left, x } = self.ends(csr, x, edges, training);
         let (edges, config) = (self.projection(edges), self.config(training));
         self.finish(gatv2(&csr, left, self.right(&x), self.att.val(), edges, config), &x)
     }
 
-    /// The layer, with features of edges where it has `edge_channels`, by `chunk_rows` destination rows at a time
+    /// The layer, with what edges carry where it reads that, by `chunk_rows` destination rows at a time
     /// ([`sum_in_chunks`]): whole are both ends, the projected sources and the heads side by side, and in the backward
     /// pass the projected destinations. The same result and gradients within their rounding.
     ///
@@ -227,10 +237,11 @@ impl<B: GraphBackend> GatV2Conv<B> {
         &self,
         csr: &Csr<B>,
         x: impl Into<Nodes<B>>,
-        edges: Option<Tensor<B, 2>>,
+        edges: Option<EdgeFeatures<B>>,
         training: Option<TrainingPass>,
         chunk_rows: usize,
     ) -> Tensor<B, 2> {
+        let edges = edges.unwrap_or_else(EdgeFeatures::none);
         let Ends { csr, edges, left, x } = self.ends(csr, x.into(), edges, training);
         let to = Destinations::of(&csr);
         let x_dst = (x.dst().clone(), to.set());
@@ -242,9 +253,14 @@ impl<B: GraphBackend> GatV2Conv<B> {
     }
 
     /// What edges add to the hidden layer.
-    fn projection(&self, edges: Option<Tensor<B, 2>>) -> Option<EdgeProjection<B>> {
-        let edges = edges.zip(self.weight_edge.as_ref());
-        edges.map(|(values, weight)| EdgeProjection { values: Some(values), time: None, weight: weight.val() })
+    fn projection(&self, edges: EdgeFeatures<B>) -> Option<EdgeProjection<B>> {
+        let weight = self.weight_edge.as_ref()?.val();
+        let time = self.time.as_ref().zip(edges.age.as_ref()).map(|(time, age)| time.encoding(age));
+        Some(EdgeProjection { values: edges.values, time, weight })
+    }
+
+    fn read_of_edges(&self) -> (usize, bool) {
+        read_of_edges(self.weight_edge.as_ref(), self.time.as_ref())
     }
 
     fn config(&self, training: Option<TrainingPass>) -> GatConfig {
@@ -266,9 +282,11 @@ impl<B: GraphBackend> GatV2Conv<B> {
         edges: Option<Tensor<B, 2>>,
         training: Option<TrainingPass>,
     ) -> (Tensor<B, 2>, Tensor<B, 2>) {
+        check_no_ages(LAYER, self.time.as_ref());
+        let edges = EdgeFeatures { values: edges, age: None };
         let Ends { csr, edges, left, x } = self.ends(csr, x.into(), edges, training);
         let (right, [heads, _]) = (self.right(&x), self.att.dims());
-        let logits = |head| self.logits(head, &csr, &left, &right, edges.as_ref());
+        let logits = |head| self.logits(head, &csr, &left, &right, edges.values.as_ref());
         let all = || Tensor::cat((0..heads).map(logits).collect(), 1);
         let attention = weights_of(&csr, heads, &left.device(), all);
         let kept = match of_attention(self.attention_dropout, training) {
@@ -279,13 +297,15 @@ impl<B: GraphBackend> GatV2Conv<B> {
     }
 
     /// Checks, drops and projects the sources.
-    fn ends(&self, csr: &Csr<B>, x: Nodes<B>, edges: Option<Tensor<B, 2>>, training: Option<TrainingPass>) -> Ends<B> {
+    fn ends(&self, csr: &Csr<B>, x: Nodes<B>, edges: EdgeFeatures<B>, training: Option<TrainingPass>) -> Ends<B> {
         x.check(LAYER, csr, [Some(self.weight_src.dims()[0]), Some(self.weight_dst.dims()[0])]);
         let x = features(x, self.feature_dropout, training);
         let loops = self.add_self_loops && x.is_same();
-        let (csr, edges) = edges_of(LAYER, csr, edges, self.weight_edge.as_ref(), loops);
+        let (csr, edges) = edges_of(LAYER, csr, edges, self.read_of_edges(), loops);
         let left = projected(x.src(), &self.weight_src, self.bias_src.as_ref());
-        let edges = edges.map(|edges| if edges.dtype() == left.dtype() { edges } else { edges.cast(left.dtype()) });
+        let of_dtype =
+            |values: Tensor<B, 2>| if values.dtype() == left.dtype() { values } else { values.cast(left.dtype()) };
+        let edges = EdgeFeatures { values: edges.values.map(of_dtype), ..edges };
         Ends { csr, edges, left, x }
     }
 

@@ -39,7 +39,13 @@ impl<'a, B: Backend> Initial<'a, B> {
         self.uniform(shape, 1.0 / (fan_in.max(1) as f64).sqrt())
     }
 
-    pub fn zeros(&mut self, len: usize) -> Param<Tensor<B, 1>> {
+    /// At equal distances from the first value to the last.
+    pub fn even(&self, len: usize, [from, to]: [f64; 2]) -> Param<Tensor<B, 1>> {
+        let value = |at: usize| (from + (to - from) * at as f64 / (len - 1).max(1) as f64) as f32;
+        self.param((0..len).map(value).collect(), [len])
+    }
+
+    pub fn zeros(&self, len: usize) -> Param<Tensor<B, 1>> {
         self.param(vec![0.0; len], [len])
     }
 

@@ -25,6 +25,7 @@ mod bw_conv;
 mod check;
 mod conv;
 mod dropout;
+mod edge_features;
 mod gat_conv;
 mod gatv2_conv;
 mod gcn_conv;
@@ -47,6 +48,7 @@ pub use block::{
 };
 pub use bw_conv::{BwConv, BwConvConfig};
 pub use conv::{Conv, ConvConfig};
+pub use edge_features::{EdgeFeatures, TimeEncoder};
 pub use gat_conv::{GatConv, GatConvConfig};
 pub use gatv2_conv::{GatV2Conv, GatV2ConvConfig};
 pub use gcn_conv::{GcnConv, GcnConvConfig};

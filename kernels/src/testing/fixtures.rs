@@ -93,6 +93,38 @@ impl Fixture {
         self.col_idx.len()
     }
 
+    /// Number of entries that are stored: of edges, unless rows share them.
+    pub fn num_entries(&self) -> usize {
+        self.spans.as_ref().map_or(self.num_edges(), |spans| spans.entries.len())
+    }
+
+    /// The entry of every edge.
+    fn entries(&self) -> Vec<usize> {
+        match &self.spans {
+            None => (0..self.num_edges()).collect(),
+            Some(Spans { start, end, .. }) => {
+                start.iter().zip(end).flat_map(|(&start, &end)| start as usize..end as usize).collect()
+            }
+        }
+    }
+
+    /// `columns` numbers of every edge: those of its entry.
+    pub fn by_edge(&self, of_entries: &[f64], columns: usize) -> Vec<f64> {
+        let row = |entry: usize| &of_entries[entry * columns..(entry + 1) * columns];
+        self.entries().into_iter().flat_map(row).copied().collect()
+    }
+
+    /// `columns` numbers of every entry: the sums over the edges that share it.
+    pub fn by_entry(&self, of_edges: &[f64], columns: usize) -> Vec<f64> {
+        let mut sums = vec![0.0; self.num_entries() * columns];
+        for (edge, entry) in self.entries().into_iter().enumerate() {
+            for c in 0..columns {
+                sums[entry * columns + c] += of_edges[edge * columns + c];
+            }
+        }
+        sums
+    }
+
     /// Number of sources of row `i`.
     pub fn degree(&self, i: usize) -> usize {
         (self.row_ptr[i + 1] - self.row_ptr[i]) as usize

@@ -27,7 +27,7 @@ pub fn trials() -> Vec<Trial> {
         gspmm_matches_the_oracle_on_every_fixture,
         gspmm_matches_the_oracle_for_every_width,
         gspmm_is_the_same_by_rows_and_by_edges,
-        gspmm_of_sources_takes_restricted_adjacencies,
+        gspmm_takes_restricted_adjacencies,
         gspmm_without_selected_sources_is_zero,
         gsddmm_matches_the_oracle_for_every_operation_and_target,
         gsddmm_matches_the_oracle_on_every_fixture,
@@ -81,6 +81,7 @@ impl Check<'_> {
         let (forward, reverse) = longest(self.f);
         let entries = match end {
             End::Source => reverse,
+            End::Edge if self.f.spans.is_some() => reverse,
             End::Edge => 1,
             End::Destination => forward,
         };
@@ -94,8 +95,15 @@ impl Check<'_> {
         through: &[f64],
         grads: &<Ad<B> as burn::tensor::backend::AutodiffBackend>::Gradients,
     ) {
-        let want = messages.gradient(self.f, through);
-        let scale = messages.gradient_magnitude(self.f, through);
+        let of_entries = |of_edges: [Vec<f64>; 2]| {
+            let [left, right] = of_edges;
+            [(0, left), (1, right)].map(|(side, values)| match messages.ends[side] {
+                End::Edge => self.f.by_entry(&values, messages.columns[side]),
+                _ => values,
+            })
+        };
+        let want = of_entries(messages.gradient(self.f, through));
+        let scale = of_entries(messages.gradient_magnitude(self.f, through));
         for (side, operand) in operands.iter().enumerate() {
             let name = format!("{}: gradient of operand {side}", self.name);
             let len = self.len(messages.ends[side], messages.width, messages.columns[side]);
@@ -124,13 +132,18 @@ pub fn check_gspmm<B: GraphBackend>(case: GspmmCase<'_>, device: &B::Device) {
     let ends = if columns[0] == 0 { [End::Edge; 2] } else { [End::Source, End::Edge] };
     let has_two = columns[0] > 0 && columns[1] > 0;
     let columns = if has_two { columns } else { [width; 2] };
-    let values = [0, 1].map(|side| {
-        let n = ends[side].rows(f) * columns[side];
+    // Rows that share an entry share what it carries.
+    let rows = ends.map(|end| if end == End::Edge { f.num_entries() } else { end.rows(f) });
+    let given = [0, 1].map(|side| {
+        let n = rows[side] * columns[side];
         if finds_best { coarse(side as u64 + 1, n) } else { inputs(dtype, side as u64 + 1, n) }
     });
-    let operand =
-        |side: usize| up::<Ad<B>, 2>(&values[side], [ends[side].rows(f), columns[side]], dtype, device).require_grad();
+    let operand = |side: usize| up::<Ad<B>, 2>(&given[side], [rows[side], columns[side]], dtype, device).require_grad();
     let operands: Vec<_> = (0..1 + usize::from(has_two)).map(operand).collect();
+    let values = [0, 1].map(|side| match ends[side] {
+        End::Edge => f.by_edge(&given[side], columns[side]),
+        _ => given[side].clone(),
+    });
     let message = match (&operands[..], ends[0]) {
         ([u, e], _) => Message::Binary(bin_op(&op), u.clone(), e.clone()),
         ([u], End::Source) => Message::CopyU(u.clone()),
@@ -221,7 +234,7 @@ pub fn gspmm_is_the_same_by_rows_and_by_edges<B: GraphBackend>(device: &B::Devic
     }
 }
 
-pub fn gspmm_of_sources_takes_restricted_adjacencies<B: GraphBackend>(device: &B::Device) {
+pub fn gspmm_takes_restricted_adjacencies<B: GraphBackend>(device: &B::Device) {
     let f = Fixture::with_degrees("hubs", 17, 700, &[600, 2, 0, 40, 5]);
     let (rows, cols) = ([0u32, 2, 3], (0..700).filter(|j| j % 3 != 0).collect::<Vec<u32>>());
     let width = 6;
@@ -252,6 +265,38 @@ pub fn gspmm_of_sources_takes_restricted_adjacencies<B: GraphBackend>(device: &B
             let through = reduce_grad(&part, &computed, width, reduction, &weigh(probe(rows.len() * width)));
             Check { name, f: &part, dtype: Dtype::F32 }.gradients::<B>(&[u], &messages, &through, &grads);
         }
+    }
+    // What edges carry counts as they do: of others, nothing, and these have no gradient.
+    let of_all = inputs(Dtype::F32, 3, f.num_edges() * 2);
+    let chosen: Vec<usize> = (f.edges())
+        .filter(|&(_, i, j)| rows.contains(&(i as u32)) && cols.contains(&(j as u32)))
+        .map(|(e, ..)| e)
+        .collect();
+    let of_part: Vec<f64> = chosen.iter().flat_map(|&e| of_all[2 * e..2 * e + 2].to_vec()).collect();
+    for (columns, op, reduction) in [([width, 2], DIV, 0), ([width, 2], MUL, 2)] {
+        let u = up::<Ad<B>, 2>(&values, [cols.len(), width], Dtype::F32, device).require_grad();
+        let e = up::<Ad<B>, 2>(&of_all, [f.num_edges(), 2], Dtype::F32, device).require_grad();
+        let (reduce_by, reduction) = REDUCTIONS[reduction];
+        let out = gspmm(&csr, Message::Binary(bin_op(&op), u.clone(), e.clone()), reduce_by, Strategy::Auto);
+        let ends = [End::Source, End::Edge];
+        let messages = Messages { op, ends, columns, values: [&values, &of_part], width };
+        let computed = messages.compute(&part);
+        let name = format!("restricted {} {reduction:?}", op.name);
+        let sizes: Vec<f64> = computed.iter().map(|m| m.abs()).collect();
+        let of = |messages: &[f64]| reduce(&part, messages, width, reduction);
+        let scale = if reduction == Reduction::Sum { of(&sizes) } else { of(&computed) };
+        assert_close_at_scale(&name, &down(out.clone().inner()), &of(&computed), &scale, Dtype::F32, 600);
+        let grads = backward::<B, 2>(out, Dtype::F32);
+        let through = reduce_grad(&part, &computed, width, reduction, &probe(rows.len() * width));
+        let want = messages.gradient(&part, &through);
+        let mut of_edges = vec![0.0; of_all.len()];
+        for (k, &edge) in chosen.iter().enumerate() {
+            of_edges[2 * edge..2 * edge + 2].copy_from_slice(&want[1][2 * k..2 * k + 2]);
+        }
+        let scale = messages.gradient_magnitude(&part, &through);
+        let name = format!("{name}: gradient");
+        assert_close_at_scale(&name, &gradient::<B, 2>(&u, &grads), &want[0], &scale[0], Dtype::F32, width * 8);
+        assert_close(&name, &gradient::<B, 2>(&e, &grads), &of_edges, Dtype::F32, width);
     }
 }
 

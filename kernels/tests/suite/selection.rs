@@ -122,7 +122,7 @@ pub fn check_restricted<B: GraphBackend>(f: &Fixture, rows: &[u32], cols: &[u32]
                 .filter_map(|e| {
                     let j = cols.binary_search(&f.col_idx[e]).ok()?;
                     kept.push(mask[e]);
-                    edges.push(e);
+                    edges.push(e as u32);
                     Some(j as u32)
                 })
                 .collect()
@@ -146,10 +146,9 @@ pub fn check_restricted<B: GraphBackend>(f: &Fixture, rows: &[u32], cols: &[u32]
     let hs = values_in(dtype, 88, own_nodes.len() * width);
     let vector = |values: &[f64]| up::<Ad<B>, 1>(values, [values.len()], Dtype::F32, device);
     let (u_part, v_part) = (pick(&u, rows), pick(&v, cols));
-    let edge_weight = values_in(Dtype::F32, 89, f.num_edges());
-    let weight_part: Vec<f64> = edges.iter().map(|&e| edge_weight[e]).collect();
-    // Rows that are spans take no weights.
-    for weighted in [false, true].into_iter().filter(|weighted| !weighted || f.spans.is_none()) {
+    let of_entries = values_in(Dtype::F32, 89, f.num_entries());
+    let weight_part = pick(&f.by_edge(&of_entries, 1), &edges);
+    for weighted in [false, true] {
         let name = format!("spmm {name}, weights {weighted}");
         let x = up::<Ad<B>, 2>(&xs, [cols.len(), width], dtype, device).require_grad();
         let h = up::<Ad<B>, 2>(&hs, [own_nodes.len(), width], dtype, device).require_grad();
@@ -163,7 +162,8 @@ pub fn check_restricted<B: GraphBackend>(f: &Fixture, rows: &[u32], cols: &[u32]
             }),
             drop_edge: Some(drop),
         };
-        let out = spmm(&csr, x.clone(), weighted.then(|| vector(&edge_weight)), config);
+        let edge_weight = weighted.then(|| vector(&of_entries).require_grad());
+        let out = spmm(&csr, x.clone(), edge_weight.clone(), config);
         let of_edges = weighted.then_some(&weight_part[..]);
         let factors = SpmmWeights { dst_scale: Some(&u_part), src_scale: Some(&v_part), edge_weight: of_edges };
         let mut want = oracle::spmm(&part, &xs, width, &factors, &kept);
@@ -181,6 +181,17 @@ pub fn check_restricted<B: GraphBackend>(f: &Fixture, rows: &[u32], cols: &[u32]
         let want = spmm_grad(&part, &xs, width, &factors, &kept, &weights);
         assert_close(&format!("{name}: dx"), &gradient::<B, 2>(&x, &grads), &want.x, dtype, reverse_len);
         assert_close(&format!("{name}: dh"), &gradient::<B, 2>(&h, &grads), &dh, dtype, 1);
+        if let Some(edge_weight) = edge_weight {
+            // Edges of nodes that are not selected have no gradient.
+            let of_part = |size: &dyn Fn(f64) -> f64| {
+                let mut all = vec![0.0; f.num_edges()];
+                edges.iter().zip(&want.edge_weight).for_each(|(&e, dw)| all[e as usize] = size(*dw));
+                f.by_entry(&all, 1)
+            };
+            let (dw, sizes) = (of_part(&|dw| dw), of_part(&f64::abs));
+            let (got, len) = (gradient::<B, 1>(&edge_weight, &grads), width * reverse_len.max(1));
+            assert_close_at_scale(&format!("{name}: dw"), &got, &dw, &sizes, Dtype::F32, len);
+        }
     }
 
     // Attention from scores, in f64 on the part that is kept.

@@ -5,7 +5,7 @@ use std::panic::AssertUnwindSafe;
 
 use burn::tensor::Tensor;
 use graphsieve_kernels::testing::harness::Trial;
-use graphsieve_kernels::testing::messages::COPY;
+use graphsieve_kernels::testing::messages::{ADD, COPY, DIV, MUL};
 use graphsieve_kernels::testing::{
     Dtype, Fixture, GatInput, Spans, SpmmWeights, assert_close, assert_close_at_scale, central_difference, oracle,
     probe, small_span_fixtures, span_fixtures, values_in, weighted_sum,
@@ -41,6 +41,7 @@ pub fn spans_match_the_oracle<B: GraphBackend>(device: &B::Device) {
     check_marks::<B>(span_fixtures(), device);
     for f in span_fixtures() {
         check_spmm::<B>(&f, 4, Dtype::F32, false, false, device);
+        check_spmm::<B>(&f, 34, Dtype::F32, true, true, device);
         check_gat::<B>(&f, (1, 32), Dtype::F32, Dropped::Nothing, device);
         for reduction in REDUCTIONS {
             let strategy = Strategy::Auto;
@@ -48,17 +49,23 @@ pub fn spans_match_the_oracle<B: GraphBackend>(device: &B::Device) {
             check_gspmm::<B>(case, device);
             check_gspmm::<B>(GspmmCase { strategy: Strategy::Edges, ..case }, device);
         }
+        let of_edges = [(COPY, [0, 3], 1), (MUL, [6, 1], 0), (MUL, [4, 2], 2), (DIV, [2, 4], 0)];
+        for (op, columns, reduction) in of_edges {
+            let (reduction, strategy) = (REDUCTIONS[reduction], Strategy::Auto);
+            check_gspmm::<B>(GspmmCase { f: &f, op, columns, reduction, dtype: Dtype::F32, strategy }, device);
+        }
     }
 }
 
 /// What every type is checked with.
 pub fn check<B: GraphBackend>(dtype: Dtype, device: &B::Device) {
     for f in span_fixtures() {
-        check_spmm::<B>(&f, 33, dtype, true, false, device);
+        check_spmm::<B>(&f, 33, dtype, true, dtype != Dtype::F32, device);
         check_gat::<B>(&f, (3, 5), dtype, Dropped::Both, device);
         let case =
             GspmmCase { f: &f, op: COPY, columns: [6, 0], reduction: REDUCTIONS[2], dtype, strategy: Strategy::Auto };
         check_gspmm::<B>(case, device);
+        check_gspmm::<B>(GspmmCase { op: ADD, columns: [2, 4], reduction: REDUCTIONS[1], ..case }, device);
         if f.num_edges() > 0 {
             let (rows, cols) = (node_lists(f.num_rows), node_lists(f.num_cols));
             check_restricted::<B>(&f, &rows[0], &cols[1], dtype, device);
@@ -167,6 +174,7 @@ fn gradients_of_spans_are_differences<B: GraphBackend>(device: &B::Device) {
             values_in(Dtype::F32, 2, f.num_rows * width),
             values_in(Dtype::F32, 3, width),
             values_in(Dtype::F32, 4, width),
+            values_in(Dtype::F32, 5, f.num_entries()),
         ];
         let probes = probe(f.num_rows * width);
         let up = |which: usize, rows: usize| {
@@ -197,13 +205,18 @@ fn gradients_of_spans_are_differences<B: GraphBackend>(device: &B::Device) {
                 assert_close_at_scale(&name, &got, &want, &terms, Dtype::F32, 64);
             }
             let product = |of: &[Vec<f64>]| {
-                weighted_sum(&oracle::spmm(&f, &of[0], width, &SpmmWeights::default(), &kept), &probes)
+                let of_edges = f.by_edge(&of[4], 1);
+                let weights = SpmmWeights { edge_weight: Some(&of_edges), ..SpmmWeights::default() };
+                weighted_sum(&oracle::spmm(&f, &of[0], width, &weights, &kept), &probes)
             };
             let config = SpmmConfig { drop_edge, ..SpmmConfig::default() };
-            let grads = backward::<B, 2>(spmm(&csr, tensors[0].clone(), None, config), Dtype::F32);
-            let want = central_difference(product, &inputs, 0);
-            let got = gradient::<B, 2>(&tensors[0], &grads);
-            assert_close(&format!("spmm on {}", f.name), &got, &want, Dtype::F32, 64);
+            let weight = up(4, 1).reshape([f.num_entries()]).detach().require_grad();
+            let grads = backward::<B, 2>(spmm(&csr, tensors[0].clone(), Some(weight.clone()), config), Dtype::F32);
+            let got = [gradient::<B, 2>(&tensors[0], &grads), gradient::<B, 1>(&weight, &grads)];
+            for (which, got) in [0, 4].into_iter().zip(got) {
+                let want = central_difference(product, &inputs, which);
+                assert_close(&format!("spmm on {}: input {which}", f.name), &got, &want, Dtype::F32, 64);
+            }
         }
     }
 }
@@ -294,25 +307,39 @@ fn what_comes_later_changes_no_bit_of_a_row<B: GraphBackend>(device: &B::Device)
 
 fn layers_of_spans_in_chunks<B: GraphBackend>(device: &B::Device) {
     for f in span_fixtures().into_iter().filter(|f| f.num_edges() > 100 && f.num_rows < 200) {
-        let run = |f: &Fixture, chunk: usize| {
-            let csr = csr_of::<Ad<B>>(f, device);
+        let of_entries = values_in(Dtype::F32, 5, f.num_entries());
+        let run = |of: &Fixture, chunk: usize| {
+            let csr = csr_of::<Ad<B>>(of, device);
+            let weights_of_edges = if of.spans.is_some() { of_entries.clone() } else { f.by_edge(&of_entries, 1) };
+            let edge_weight =
+                up::<Ad<B>, 1>(&weights_of_edges, [weights_of_edges.len()], Dtype::F32, device).require_grad();
             let x = sources::<B>(f.num_cols, 6, device).require_grad();
             let up = |seed, rows: usize, columns: usize| {
                 let values = values_in(Dtype::F32, seed, rows * columns);
                 up::<Ad<B>, 2>(&values, [rows, columns], Dtype::F32, device).require_grad()
             };
             let (dst, src, weights) = (up(1, f.num_rows, 1), up(2, f.num_cols, 1), [up(3, 6, 4), up(4, 6, 4)]);
-            let (drop_edge, _) = half_dropped(f);
+            let (drop_edge, _) = half_dropped(&f);
             let config = GatConfig { drop_edge: Some(drop_edge), ..GatConfig::default() };
+            let product = SpmmConfig { drop_edge: Some(drop_edge), ..SpmmConfig::default() };
             let scores = [columns(&dst, 0), columns(&src, 0)];
             let terms = vec![
-                Term::spmm(&csr, x.clone(), None, SpmmConfig::default(), weights[0].clone()),
+                Term::spmm(&csr, x.clone(), Some(edge_weight.clone()), product, weights[0].clone()),
                 Term::attend(&csr, x.clone(), scores, 1, weights[1].clone(), &config),
             ];
             let out = sum_in_chunks(terms, None, 1.0, Activation::Elu, Destinations::of(&csr), chunk);
             let grads = backward::<B, 2>(out.clone(), Dtype::F32);
-            let of = [x, dst, src].into_iter().chain(weights);
-            (down(out.inner()), of.map(|leaf| gradient::<B, 2>(&leaf, &grads)).collect::<Vec<_>>())
+            let leaves = [x, dst, src].into_iter().chain(weights);
+            let mut found: Vec<_> = leaves.map(|leaf| gradient::<B, 2>(&leaf, &grads)).collect();
+            let of_edges = gradient::<B, 1>(&edge_weight, &grads);
+            found.push(match of.spans.is_some() {
+                true => of_edges,
+                false => {
+                    let of_edges: Vec<f64> = of_edges.into_iter().map(f64::from).collect();
+                    f.by_entry(&of_edges, 1).into_iter().map(|sum| sum as f32).collect()
+                }
+            });
+            (down(out.inner()), found)
         };
         for chunk in [5, 64, usize::MAX] {
             let ((got, grads), (want, of_lists)) = (run(&f, chunk), run(&f.as_lists(), chunk));
@@ -331,18 +358,22 @@ fn what_edges_carry_is_refused<B: GraphBackend>(device: &B::Device) {
     let csr = csr_of::<B>(&f, device);
     let edges = || up::<B, 2>(&[1.0; 5], [5, 1], Dtype::F32, device);
     let x = || up::<B, 2>(&[1.0; 6], [3, 2], Dtype::F32, device);
-    let weight = || edges().reshape([5]);
-    let message = |message| drop(gspmm(&csr, message, Reduce::Sum, Strategy::Auto));
+    let twos = || up::<B, 2>(&[1.0; 4], [2, 2], Dtype::F32, device);
     let square = Fixture::from_spans("square", 2, &[(0, 2), (0, 1)], vec![1, 0]);
     let looped = csr_of::<B>(&square, device).with_self_loops();
     let twice = Fixture::from_spans("twice", 2, &[(0, 2), (1, 3)], vec![1, 0, 1]);
     let twice = csr_of::<B>(&twice, device).reverse();
     let refused: [(&str, &dyn Fn()); 8] = [
-        ("spmm: edge_weight: takes an adjacency with a list per row", &|| {
-            drop(spmm(&csr, x(), Some(weight()), SpmmConfig::default()))
+        ("spmm: edge_weight: takes a reverse that is spans, too", &|| {
+            drop(spmm(&twice, twos(), Some(Tensor::ones([4], device)), SpmmConfig::default()))
         }),
-        ("gspmm: e: takes an adjacency with a list per row", &|| message(Message::CopyE(edges()))),
-        ("gspmm: e: takes an adjacency with a list per row", &|| message(Message::u_mul_e(x(), edges()))),
+        ("gspmm: e: takes a reverse that is spans, too", &|| {
+            drop(gspmm(&twice, Message::CopyE(Tensor::ones([4, 1], device)), Reduce::Sum, Strategy::Auto))
+        }),
+        ("gspmm: e: expected spans of all sources", &|| {
+            let csr = csr.restrict(None, Some(&NodeSet::new(&[0, 2], 3, device)));
+            drop(gspmm(&csr, Message::u_add_e(twos(), Tensor::ones([3, 1], device)), Reduce::Sum, Strategy::Auto))
+        }),
         ("gsddmm: csr: takes an adjacency with a list per row", &|| {
             drop(gsddmm(&csr, EdgeValue::Copy(Target::Source(x())), Strategy::Auto))
         }),
@@ -354,12 +385,7 @@ fn what_edges_carry_is_refused<B: GraphBackend>(device: &B::Device) {
             drop(looped.edge_values(edges(), LoopValue::Mean))
         }),
         ("gspmm: csr: Max takes a reverse that is spans, too", &|| {
-            drop(gspmm(
-                &twice,
-                Message::CopyU(up::<B, 2>(&[1.0; 4], [2, 2], Dtype::F32, device)),
-                Reduce::Max,
-                Strategy::Auto,
-            ))
+            drop(gspmm(&twice, Message::CopyU(twos()), Reduce::Max, Strategy::Auto))
         }),
     ];
     for (want, run) in refused {

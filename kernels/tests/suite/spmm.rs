@@ -2,7 +2,9 @@
 
 use graphsieve_kernels::testing::gradient::spmm_grad;
 use graphsieve_kernels::testing::harness::Trial;
-use graphsieve_kernels::testing::{Dtype, Fixture, SpmmWeights, assert_close, fixtures, oracle, probe, values_in};
+use graphsieve_kernels::testing::{
+    Dtype, Fixture, SpmmWeights, assert_close, assert_close_at_scale, fixtures, oracle, probe, values_in,
+};
 use graphsieve_kernels::{GraphBackend, SpmmConfig, on_every_backend, spmm};
 
 use crate::support::*;
@@ -28,10 +30,12 @@ pub fn check_spmm<B: GraphBackend>(
     let xs = values_in(dtype, 1, f.num_cols * width);
     let positive = |seed, n| values_in(Dtype::F32, seed, n).iter().map(|v| ((v.abs() + 0.1) as f32) as f64).collect();
     let (u, v): (Vec<f64>, Vec<f64>) = (positive(2, f.num_rows), positive(3, f.num_cols));
-    let w = values_in(Dtype::F32, 4, f.num_edges());
+    // Rows that share an entry share its weight.
+    let of_entries = values_in(Dtype::F32, 4, f.num_entries());
+    let w = f.by_edge(&of_entries, 1);
     let (drop, mask) = half_dropped(f);
     let x = up::<Ad<B>, 2>(&xs, [f.num_cols, width], dtype, device).require_grad();
-    let edge = weighted.then(|| up::<Ad<B>, 1>(&w, [w.len()], Dtype::F32, device).require_grad());
+    let edge = weighted.then(|| up::<Ad<B>, 1>(&of_entries, [of_entries.len()], Dtype::F32, device).require_grad());
     let vector = |values: &[f64]| scaled.then(|| up::<Ad<B>, 1>(values, [values.len()], Dtype::F32, device));
     let config =
         SpmmConfig { dst_scale: vector(&u), src_scale: vector(&v), own: None, drop_edge: scaled.then_some(drop) };
@@ -55,7 +59,10 @@ pub fn check_spmm<B: GraphBackend>(
     assert_close(&format!("{name}: dx"), &gradient::<B, 2>(&x, &grads), &want.x, dtype, reverse_len);
     if let Some(edge) = edge {
         let got = gradient::<B, 1>(&edge, &grads);
-        assert_close(&format!("{name}: dw"), &got, &want.edge_weight, Dtype::F32, width);
+        let sizes: Vec<f64> = want.edge_weight.iter().map(|dw| dw.abs()).collect();
+        let (want, sizes) = (f.by_entry(&want.edge_weight, 1), f.by_entry(&sizes, 1));
+        let len = if f.spans.is_some() { width * reverse_len } else { width };
+        assert_close_at_scale(&format!("{name}: dw"), &got, &want, &sizes, Dtype::F32, len);
     }
 }
 

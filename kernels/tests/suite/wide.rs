@@ -38,7 +38,7 @@ wide! {
     spmm_with_weights: spmm::spmm_with_weights_matches_the_oracle::<B>;
     gspmm: messages::gspmm_matches_the_oracle_on_every_fixture::<B>;
     gspmm_by_rows_and_by_edges: messages::gspmm_is_the_same_by_rows_and_by_edges::<B>;
-    gspmm_between_selected_nodes: messages::gspmm_of_sources_takes_restricted_adjacencies::<B>;
+    gspmm_between_selected_nodes: messages::gspmm_takes_restricted_adjacencies::<B>;
     gsddmm: messages::gsddmm_matches_the_oracle_on_every_fixture::<B>;
     segment_reduce: |device| messages::check_segments::<B>(Dtype::F32, device);
     edge_softmax: |device| attention::check_edge_softmax::<B>(&[1, 3], Dtype::F32, device);

@@ -2,14 +2,12 @@
 
 use std::f64::consts::TAU;
 
-use burn::module::{Module, Param};
-use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
-use graphsieve_kernels::{Age, TimeEncoding};
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
 use crate::models::parameters::{Export, Init, Parameters};
+use crate::nn::TimeEncoder;
 
 /// How ages are read: `ln(1 + age)` and cosines of it, in seconds.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -39,45 +37,33 @@ impl TimeInput {
     }
 }
 
-/// Frequencies and phases of a relation in a layer: `cos(exp(log_frequency_k) age + phase_k)`. Frequencies lie orders
-/// of magnitude apart, so that the same step suits their logarithms alone.
-#[derive(Module, Debug)]
-pub(super) struct TimeParameters<B: Backend> {
-    /// `[cosines]`: the logarithms of frequencies in radians a second.
-    log_frequency: Param<Tensor<B, 1>>,
-    /// `[cosines]`, in radians.
-    phase: Param<Tensor<B, 1>>,
-    learned: bool,
-}
-
 /// The names of log-frequencies and phases of a relation in a layer, counted from 0.
 pub(crate) fn time_names(layer: usize, relation: &str) -> [String; 2] {
     ["log_frequency", "phase"].map(|part| format!("gat{}.time_{part}_{relation}", layer + 1))
 }
 
-impl<B: Backend> TimeParameters<B> {
-    /// A new model has frequencies in geometric progression between those of the two periods, and phases 0.
-    pub fn new(layer: usize, relation: &str, input: &TimeInput, parameters: &mut Parameters<B>) -> Result<Self> {
+impl TimeInput {
+    /// The parameters of a relation in a layer. A new model has frequencies in geometric progression between those of
+    /// the two periods, and phases 0.
+    pub(super) fn encoder<B: Backend>(
+        &self,
+        layer: usize,
+        relation: &str,
+        parameters: &mut Parameters<B>,
+    ) -> Result<TimeEncoder<B>> {
         let [frequency, phase] = time_names(layer, relation);
-        let [from, to] = input.periods.map(|period| (TAU / period).ln());
-        Ok(Self {
-            log_frequency: parameters.vector(&frequency, input.frequencies, Init::Even { from, to })?,
-            phase: parameters.vector(&phase, input.frequencies, Init::Zeros)?,
-            learned: input.learned,
+        let [from, to] = self.periods.map(|period| (TAU / period).ln());
+        Ok(TimeEncoder {
+            log_frequency: parameters.vector(&frequency, self.frequencies, Init::Even { from, to })?,
+            phase: parameters.vector(&phase, self.frequencies, Init::Zeros)?,
+            learned: self.learned,
         })
     }
+}
 
-    pub fn export(&self, layer: usize, relation: &str, export: &mut Export) {
-        let [frequency, phase] = time_names(layer, relation);
-        export.vector(frequency, &self.log_frequency);
-        export.vector(phase, &self.phase);
-    }
-
-    /// What an age becomes.
-    pub fn encoding(&self, age: &Age<B>) -> TimeEncoding<B> {
-        let of =
-            |parameter: &Param<Tensor<B, 1>>| if self.learned { parameter.val() } else { parameter.val().detach() };
-        let (frequency, phase) = (of(&self.log_frequency).exp(), of(&self.phase));
-        TimeEncoding { age: age.clone(), log_age: true, frequency, phase }
-    }
+/// Adds the parameters of a relation in a layer under their names.
+pub(super) fn export_time<B: Backend>(time: &TimeEncoder<B>, layer: usize, relation: &str, export: &mut Export) {
+    let [frequency, phase] = time_names(layer, relation);
+    export.vector(frequency, &time.log_frequency);
+    export.vector(phase, &time.phase);
 }

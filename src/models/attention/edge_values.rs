@@ -6,10 +6,10 @@ use burn::tensor::{DType, Tensor};
 use graphsieve_kernels::{Csr, EdgeTerm, GatConfig, GraphBackend, ScoreColumns, TimeEncoding, attend_edges, linear};
 use serde::{Deserialize, Serialize};
 
-use super::ages::{TimeInput, TimeParameters};
+use super::ages::{TimeInput, export_time};
 use crate::error::Result;
 use crate::models::parameters::{Export, Init, Parameters};
-use crate::nn::{RelationEdges, folded};
+use crate::nn::{RelationEdges, TimeEncoder, folded};
 
 /// A relation whose edges have values or ages that the model reads.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,7 +37,7 @@ pub(super) struct EdgeAttention<B: Backend> {
     projection: Param<Tensor<B, 2>>,
     /// `[out]`
     attention: Param<Tensor<B, 1>>,
-    time: Option<TimeParameters<B>>,
+    time: Option<TimeEncoder<B>>,
 }
 
 /// Those of all relations in a layer; the list is empty where no relation has any.
@@ -65,7 +65,7 @@ impl<B: Backend> EdgeLayer<B> {
             let width = input.columns();
             let projection = parameters.weight(&weight, [width, output], Init::xavier_uniform(width, output))?;
             let attention = parameters.vector(&vector, output, Init::xavier_normal(output, 1))?;
-            let time = |time: &TimeInput| TimeParameters::new(layer, &input.relation, time, parameters);
+            let time = |time: &TimeInput| time.encoder(layer, &input.relation, parameters);
             Ok(EdgeAttention { projection, attention, time: input.time.as_ref().map(time).transpose()? })
         };
         let relations = inputs.iter().map(|input| input.as_ref().map(&mut of_relation).transpose());
@@ -80,7 +80,7 @@ impl<B: Backend> EdgeLayer<B> {
                 export.weight(weight, &edges.projection);
                 export.vector(vector, &edges.attention);
                 if let Some(time) = &edges.time {
-                    time.export(layer, &input.relation, export);
+                    export_time(time, layer, &input.relation, export);
                 }
             }
         }

@@ -1,10 +1,12 @@
 //! The attention layers against their loops.
 
 use burn::tensor::backend::Backend;
+use burn::tensor::{DType, Int, Tensor, TensorData};
 use graphsieve::nn::*;
-use graphsieve_kernels::{Dropout, GraphBackend};
+use graphsieve_kernels::testing::Fixture;
+use graphsieve_kernels::{Age, Dropout, GraphBackend};
 
-use super::layers::{bias, check, csr, features, filled, graphs, matrix, relations, upload};
+use super::layers::{bias, check, csr, features, filled, graphs, host, matrix, relations, upload};
 use super::oracle::{self, Matrix, attention, edges, leaky, mean_of_heads, with_loops};
 
 fn head_dot(x: &[f64], vectors: &Matrix, head: usize) -> f64 {
@@ -87,7 +89,47 @@ pub fn gat_with_features_of_edges_is_its_definition<B: GraphBackend>(device: &B:
             let got = conv.forward_with_edges(&csr, upload(&x, device), upload(&moved, device), None);
             check("gat with features of edges, reversed", &f, got, &want);
         }
+        // Kernels do not depend on the graph: one says it for all.
+        if f.name == "mixed" {
+            let config = GatConvConfig::new(4, 2).with_heads(2).with_edge_channels(Some(3)).with_bias(false);
+            let conv = filled(config.with_time_cosines(Some(2)).init::<B>(device));
+            for by_edge in [false, true] {
+                let (carried, edges) = aged(&f, &e, conv.time.as_ref().unwrap(), by_edge, device);
+                let (want, _) = gat(&conv, &edges, (&x, &x), |_, _, _| 1.0);
+                let got = conv.forward_with_edges(&csr(&f, device), upload(&x, device), carried, None);
+                check("gat with ages of edges", &f, got, &want);
+            }
+        }
     }
+}
+
+/// What edges carry, with ages by the times of their ends or the same ages by edge; and edges with what a layer reads
+/// of it as features, one loop per node among them.
+fn aged<B: GraphBackend>(
+    f: &Fixture,
+    e: &Matrix,
+    time: &TimeEncoder<B>,
+    by_edge: bool,
+    device: &B::Device,
+) -> (EdgeFeatures<B>, Vec<oracle::Edge>) {
+    let times: Vec<i32> = (0..f.num_rows as i32).map(|i| 37 * i % 11).collect();
+    let age_of = |dst: usize, src: usize| f64::from(times[dst] - times[src]);
+    let (frequency, phase) = (host(time.log_frequency.val()), host(time.phase.val()));
+    let mut edges = with_loops(f, Some(e));
+    for edge in &mut edges {
+        let age = age_of(edge.dst, edge.src);
+        edge.features.push(age.max(0.0).ln_1p());
+        edge.features.extend(frequency.iter().zip(&phase).map(|(w, p)| (w.exp() * age + p).cos()));
+    }
+    let age = if by_edge {
+        let ages: Vec<f32> = f.edges().map(|(_, dst, src)| age_of(dst, src) as f32).collect();
+        Age::Edges(Tensor::from_data(TensorData::new(ages, [f.num_edges()]), (device, DType::F32)))
+    } else {
+        let times = TensorData::new(times, [f.num_rows]);
+        let times = Tensor::<B, 1, Int>::from_data(times, (device, DType::I32));
+        Age::Nodes { dst: times.clone(), src: times }
+    };
+    (EdgeFeatures { values: Some(upload(e, device)), age: Some(age) }, edges)
 }
 
 pub fn gat_drops_what_the_masks_say<B: GraphBackend>(device: &B::Device) {
@@ -147,9 +189,17 @@ pub fn gatv2_is_its_definition<B: GraphBackend>(device: &B::Device) {
             let want = finish(y, &conv);
             check("gatv2 with features of edges", &f, got, &want);
             for chunk_rows in [1, 4, 100] {
-                let edges = Some(upload(&e, device));
+                let edges = Some(upload(&e, device).into());
                 let got = conv.forward_in_chunks(&csr, tensor.clone(), edges, None, chunk_rows);
                 check("gatv2 in chunks", &f, got, &want);
+            }
+            if f.name == "mixed" {
+                let config = config().with_edge_channels(Some(3)).with_time_cosines(Some(2));
+                let conv = filled(config.init::<B>(device));
+                let (carried, edges) = aged(&f, &e, conv.time.as_ref().unwrap(), heads == 1, device);
+                let want = finish(reference(&conv, &edges, &x, &x).0, &conv);
+                let got = conv.forward_with_edges(&csr, tensor.clone(), carried, None);
+                check("gatv2 with ages of edges", &f, got, &want);
             }
         }
         for f in relations() {

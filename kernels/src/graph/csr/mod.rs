@@ -2,6 +2,7 @@
 
 mod arrays;
 mod edges;
+mod entries;
 mod error;
 mod parts;
 pub(crate) mod self_loops;
@@ -76,7 +77,9 @@ impl<B: Backend> Csr<B> {
     /// Uploads an adjacency whose rows are spans of one list of entries: row `i` is
     /// `col_idx[row_start[i]..row_end[i]]`. Spans may overlap, so that rows share what they have in common. Every row
     /// that names an entry has an edge of its own by it: [`Csr::num_edges`] is the sum of the lengths of the spans.
-    /// What edges carry has no place here, and operators that take or give it refuse such an adjacency.
+    /// What edges carry, products and messages ([`spmm`](crate::spmm), [`gspmm`](crate::gspmm)) read by entry
+    /// ([`Csr::num_entries`]): rows that share an entry share that, too. Other operators that take or give something per
+    /// edge refuse such an adjacency.
     ///
     /// Rows that are events see what came before them: the entries are those of one entity after another, each list in
     /// the order of time, and the span of an event ends where its own time begins. What a row comes to depends on
@@ -227,7 +230,8 @@ impl<B: Backend> Csr<B> {
     ) -> Self {
         let reverse = reverse.map_or_else(OnceLock::new, OnceLock::from);
         let (reverse_edge, forward_edge, loops) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
-        let parts = CsrParts { forward, reverse, reverse_edge, forward_edge, edge_ids, loops };
+        let entries = Default::default();
+        let parts = CsrParts { forward, reverse, reverse_edge, forward_edge, edge_ids, loops, entries };
         Self { parts: Arc::new(parts), reversed: false, rows: None, cols: None }
     }
 
@@ -300,6 +304,13 @@ impl<B: Backend> Csr<B> {
     #[track_caller]
     pub(crate) fn check_lists(&self, op: &str, argument: &str) {
         assert!(!self.has_spans(), "{op}: {argument}: takes an adjacency with a list per row, got {self:?}");
+    }
+
+    /// Fails for the reverse of spans where that has an entry per edge: seen from the spans, several are one.
+    #[track_caller]
+    pub(crate) fn check_entries(&self, op: &str, argument: &str) {
+        let one_way = self.has_spans() && !self.topology().spans;
+        assert!(!one_way, "{op}: {argument}: takes a reverse that is spans, too, got {self:?}");
     }
 
     /// Entries of every row of the whole graph, f32.

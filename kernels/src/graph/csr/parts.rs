@@ -24,6 +24,8 @@ pub struct CsrParts<I> {
     pub edge_ids: Option<I>,
     /// What `Csr::with_self_loops` and `Csr::self_loops` made.
     pub loops: OnceLock<Arc<LoopParts<I>>>,
+    /// Of spans, by direction: what leads through the entries; made when first needed.
+    pub entries: [OnceLock<EntryParts<I>>; 2],
 }
 
 impl<I> CsrParts<I> {
@@ -50,6 +52,15 @@ pub struct LoopParts<I> {
     pub looped: OnceLock<Arc<CsrParts<I>>>,
     /// By direction, then by `LoopValue`.
     pub edge_maps: [[OnceLock<Arc<EdgeMap<I>>>; 2]; 2],
+}
+
+/// What leads through entries that rows share, each with its reverse.
+#[derive(Debug)]
+pub struct EntryParts<I> {
+    /// The same rows; every entry is a column of its own.
+    pub columns: Arc<CsrParts<I>>,
+    /// Every entry is a row of one column, its source.
+    pub sources: Arc<CsrParts<I>>,
 }
 
 /// Where the entries of the adjacency with loops have their values from.

@@ -81,10 +81,8 @@ pub(crate) fn row_launches<R: CubeRuntime>(
 ) -> Vec<RowLaunch<R>> {
     let topology = &view.topology;
     let client = &topology.row_ptr.client;
-    let geometry = PlanePerRow::of(client);
-    let plane = geometry.plane as usize;
-    let unread = topology.col_idx.clone();
-    let (rows, cols) = (&view.rows, &view.cols);
+    let plane = PlanePerRow::of(client).plane as usize;
+    let rows = &view.rows;
     let largest = client.properties().hardware.max_units_per_cube.min(TEAM_THREADS) as usize;
     let mut team = (largest / plane).max(1);
     while team > 1 && team * plane * lane_bytes > TEAM_BYTES {
@@ -93,28 +91,11 @@ pub(crate) fn row_launches<R: CubeRuntime>(
     let has_long = topology.num_long > 0 && team > 1;
     // Spans share their kernel with whatever rows there will be: a long one changes nothing for the others.
     let leaves_long = has_long || topology.spans && team > 1;
-    let col_position = cols.as_ref().map_or_else(|| unread.clone(), |c| c.position.clone());
-    let schedule = RowSchedule {
-        mode: if rows.is_some() { RowMode::Listed } else { RowMode::Each },
-        team: 1,
-        plane,
-        longest: leaves_long.then_some(LONG_ROW),
-        spans: topology.spans,
-        select_cols: cols.is_some(),
-        ballot_words: plane.div_ceil(32),
-        in_flight: if drops { 2 } else { 4 },
-    };
+    let short = plane_launch(view, leaves_long.then_some(LONG_ROW), if drops { 2 } else { 4 });
+    let (schedule, unread, col_position) = (short.schedule, short.position.clone(), short.col_position.clone());
     let mut all = Vec::with_capacity(2);
     if view.num_rows() > 0 {
-        all.push(RowLaunch {
-            schedule,
-            dim: geometry.dim,
-            count: geometry.count(view.num_rows()),
-            end: view.num_rows(),
-            list: rows.as_ref().map_or_else(|| unread.clone(), |r| r.rows.clone()),
-            position: unread.clone(),
-            col_position: col_position.clone(),
-        });
+        all.push(short);
     }
     if has_long {
         let mode = if rows.is_some() { RowMode::LongSelected } else { RowMode::Long };
@@ -130,6 +111,36 @@ pub(crate) fn row_launches<R: CubeRuntime>(
         });
     }
     all
+}
+
+/// The launch that walks the rows of `view` with a plane each, those of more than `longest` entries left out.
+pub(crate) fn plane_launch<R: CubeRuntime>(
+    view: &View<CubeTensor<R>>,
+    longest: Option<usize>,
+    in_flight: usize,
+) -> RowLaunch<R> {
+    let View { topology, rows, cols } = view;
+    let geometry = PlanePerRow::of(&topology.row_ptr.client);
+    let plane = geometry.plane as usize;
+    let unread = topology.col_idx.clone();
+    RowLaunch {
+        schedule: RowSchedule {
+            mode: if rows.is_some() { RowMode::Listed } else { RowMode::Each },
+            team: 1,
+            plane,
+            longest,
+            spans: topology.spans,
+            select_cols: cols.is_some(),
+            ballot_words: plane.div_ceil(32),
+            in_flight,
+        },
+        dim: geometry.dim,
+        count: geometry.count(view.num_rows()),
+        end: view.num_rows(),
+        list: rows.as_ref().map_or_else(|| unread.clone(), |r| r.rows.clone()),
+        col_position: cols.as_ref().map_or_else(|| unread.clone(), |c| c.position.clone()),
+        position: unread,
+    }
 }
 
 /// The launch that adds up groups: row `k` of a small CSR goes to row `list[k]` of the result.

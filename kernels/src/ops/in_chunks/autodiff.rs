@@ -100,14 +100,13 @@ impl<B: ChunkBackend, C: CheckpointStrategy> Parents<B, C> {
         let weight = self.id(&term.weight);
         match &term.source {
             Source::Rows { x, .. } => TermNodes { x: self.id(x), weight, ..Default::default() },
-            Source::Sum(sum) => {
-                assert!(
-                    sum.edge_weight.as_ref().is_none_or(|weight| !weight.is_tracked()),
-                    "Term::spmm: edge_weight: expected data, got weights that need a gradient; use spmm"
-                );
-                let own = sum.own.as_ref().and_then(|own| self.id(&own.h));
-                TermNodes { x: self.id(&sum.x), weight, own, ..Default::default() }
-            }
+            Source::Sum(sum) => TermNodes {
+                x: self.id(&sum.x),
+                weight,
+                own: sum.own.as_ref().and_then(|own| self.id(&own.h)),
+                edge_weight: sum.edge_weight.as_ref().and_then(|weight| self.id(weight)),
+                ..Default::default()
+            },
             Source::Attention(Attention { x, data: Some([x_dst, vectors]), .. }) => {
                 assert!(
                     !x.is_tracked() && !x_dst.is_tracked(),

@@ -14,6 +14,7 @@ use crate::ops::combine::Activation;
 use crate::ops::gat::edges::EdgeBackward;
 use crate::ops::gat::{GatScalars, GatTargets, Scores};
 use crate::ops::head::column_sum;
+use crate::ops::spmm::{self, EdgeWeight};
 use crate::runtime::accumulate::take;
 
 /// The nodes that want a gradient, of what a term is made of.
@@ -194,19 +195,30 @@ impl<B: ChunkBackend> Pass<'_, B> {
     }
 
     /// `dx = A^T (dy W^T) = (A^T dy) W^T` and `dW = (A x)^T dy = x^T (A^T dy)`: one pass over the sources, which
-    /// gathers `dy`.
+    /// gathers `dy`. The same pass projects them for the weights of edges, `<dy_i W^T, x_j> = <dy_i, x_j W>`.
     fn sum(&self, sum: &Sum<B>, grads: &mut Gradients) {
         let Sum { csr, x, own, args, .. } = sum;
         let (mut dw, transposed) = (None, self.transposed());
-        if self.nodes.x.is_some() || self.nodes.weight.is_some() {
+        let sums = self.nodes.x.is_some() || self.nodes.weight.is_some();
+        if sums || self.nodes.edge_weight.is_some() {
             let mut dx = ByRows::<B>::of(self.nodes.x, (x.shape()[0], csr.sides()[1].is_none()), self.g, grads);
-            let (reverse, args) = (csr.reverse(), args.clone().reverse());
+            let (reverse, reverse_args) = (csr.reverse(), args.clone().reverse());
             // Only weights need to know which edges the entries are.
-            let weights = sum.edge_weight.as_ref().and_then(|_| sum.weights(Some(csr.reverse_edge())));
+            let weights = sum.edge_weight.clone().map(|weight| EdgeWeight::of_reverse(weight, csr));
+            let mut of_edges = None;
             let sources = Destinations { nodes: csr.topology().num_cols, set: csr.sides()[1].cloned() };
             for range in chunks(sources.len(), self.layer.chunk_rows) {
-                let view = reverse.view_of(&sources.part(&range, &B::float_device(self.g)));
-                let arrived = B::spmm_forward(&view, self.g.clone(), weights.clone(), None, &args, None);
+                let nodes = sources.part(&range, &B::float_device(self.g));
+                if self.nodes.edge_weight.is_some() {
+                    let projected = B::product(rows_of::<B>(x, &range), self.term.weight.clone());
+                    let g = self.g.clone();
+                    of_edges = Some(spmm::weight_gradient_from::<B>(csr, &nodes, g, projected, args, of_edges));
+                }
+                if !sums {
+                    continue;
+                }
+                let view = reverse.view_of(&nodes);
+                let arrived = B::spmm_forward(&view, self.g.clone(), weights.clone(), None, &reverse_args, None);
                 if self.nodes.weight.is_some() {
                     let x = rows_of::<B>(x, &range);
                     add_to::<B>(&mut dw, B::weight_gradient(x, arrived.clone(), DType::F32));
@@ -216,6 +228,7 @@ impl<B: ChunkBackend> Pass<'_, B> {
                 }
             }
             dx.into_iter().for_each(|dx| dx.register(grads));
+            register_or_zero::<B>(grads, self.nodes.edge_weight, sum.edge_weight.as_ref(), of_edges);
         }
         if let Some(own) = own {
             let from = own.nodes.clone().map(|parts| NodeSet { parts });

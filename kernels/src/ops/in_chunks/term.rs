@@ -41,7 +41,7 @@ pub(super) enum Source<B: Backend> {
 pub(super) struct Sum<B: Backend> {
     pub csr: Csr<B>,
     pub x: FloatTensor<B>,
-    /// One per edge of the whole adjacency.
+    /// One per entry of the whole adjacency.
     pub edge_weight: Option<FloatTensor<B>>,
     pub own: Option<OwnRows<FloatTensor<B>, IntTensor<B>>>,
     pub args: SpmmArgs<FloatTensor<B>>,
@@ -80,10 +80,10 @@ impl<B: ChunkBackend> Term<B> {
         Self::new("Term::rows", Source::Rows { x, from: from.cloned() }, weight)
     }
 
-    /// The result of [`spmm`](crate::spmm). The weights of edges are data: they get no gradient.
+    /// The result of [`spmm`](crate::spmm).
     ///
     /// # Panics
-    /// If a shape or dtype does not fit, or edges are weighed whose rows are spans ([`Csr::from_spans`]).
+    /// If a shape or dtype does not fit, and as [`spmm`](crate::spmm).
     pub fn spmm(
         csr: &Csr<B>,
         x: Tensor<B, 2>,
@@ -256,7 +256,7 @@ impl<B: ChunkBackend> Term<B> {
             Source::Rows { x, from } => B::product(own_rows::<B>(x, from.as_ref(), nodes), self.weight.clone()),
             Source::Sum(sum) => {
                 let Sum { csr, x, own, args, .. } = sum;
-                let weights = sum.weights(csr.edge_ids());
+                let weights = sum.edge_weight.clone().map(|weight| EdgeWeight::of_rows(weight, csr));
                 let sum = B::spmm_forward(&csr.view_of(nodes), x.clone(), weights, own.clone(), args, None);
                 B::product(sum, self.weight.clone())
             }
@@ -295,13 +295,6 @@ impl<B: Backend> Term<B> {
             Source::Attention(attention) => &attention.x,
             Source::Pairs(pairs) => &pairs.x,
         }
-    }
-}
-
-impl<B: Backend> Sum<B> {
-    /// The weights of edges, for entries whose edges are `edge`.
-    pub fn weights(&self, edge: Option<IntTensor<B>>) -> Option<EdgeWeight<FloatTensor<B>, IntTensor<B>>> {
-        self.edge_weight.clone().map(|weight| EdgeWeight { weight, edge })
     }
 }
 

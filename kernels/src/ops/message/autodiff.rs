@@ -9,7 +9,7 @@ use burn_autodiff::{Autodiff, NodeId};
 use burn_backend::{AutodiffBackend, TensorMetadata};
 
 use super::{BinOp, Fold, Formula, MessageBackend, Messages, Operand, Place, Strategy, Term, forward, inverse_degrees};
-use crate::graph::csr::{Csr, EdgeIds, Topology, View};
+use crate::graph::csr::{Csr, EdgeIds, View};
 use crate::runtime::accumulate::accumulate;
 
 #[derive(Debug)]
@@ -55,8 +55,8 @@ impl<B: MessageBackend> Backward<B, 2> for MessagePassing {
             let columns = saved.columns[side];
             match formula.places[side] {
                 Place::Edge => {
-                    let (topology, messages) = (csr.topology(), messages(g.clone()));
-                    let gradient = B::edge_messages(topology, csr.edge_ids(), &messages, columns, strategy);
+                    let (view, messages) = (csr.view(), messages(g.clone()));
+                    let gradient = B::edge_messages(&view, csr.edge_ids(), &messages, columns, strategy);
                     grads.register::<B>(node.id, gradient);
                 }
                 Place::Row => accumulate::<B>(grads, node.id, g.clone(), |g, accumulate_into| {
@@ -92,13 +92,13 @@ impl<B: MessageBackend, C: CheckpointStrategy> MessageBackend for Autodiff<B, C>
     }
 
     fn edge_messages(
-        topology: &Topology<IntTensor<Self>>,
+        view: &View<IntTensor<Self>>,
         edge_map: Option<IntTensor<Self>>,
         messages: &Messages<FloatTensor<Self>, IntTensor<Self>>,
         out_width: usize,
         strategy: Strategy,
     ) -> FloatTensor<Self> {
-        Self::from_inner(B::edge_messages(topology, edge_map, &inner::<B, C>(messages), out_width, strategy))
+        Self::from_inner(B::edge_messages(view, edge_map, &inner::<B, C>(messages), out_width, strategy))
     }
 
     fn message_passing(

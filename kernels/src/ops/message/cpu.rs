@@ -9,7 +9,7 @@ use burn_flex::{Flex, FlexTensor, Layout};
 use rayon::prelude::*;
 
 use super::{Fold, MessageBackend, Messages, NO_ENTRY, Place, Strategy, Term};
-use crate::graph::csr::{EdgeIds, Topology, View};
+use crate::graph::csr::{EdgeIds, View};
 use crate::graph::row_entries::RowEntries;
 use crate::runtime::flex::{self, Offsets, ROWS_PER_TASK, Storage, axpy, dot, in_edges, with_storage};
 use crate::runtime::rows::{Kernel, Vector, dispatch};
@@ -35,7 +35,7 @@ impl MessageBackend for Flex {
     }
 
     fn edge_messages(
-        topology: &Topology<IntTensor<Self>>,
+        view: &View<IntTensor<Self>>,
         edge_map: Option<IntTensor<Self>>,
         messages: &Messages<FloatTensor<Self>, IntTensor<Self>>,
         out_width: usize,
@@ -43,7 +43,7 @@ impl MessageBackend for Flex {
     ) -> FloatTensor<Self> {
         let messages = contiguous(messages);
         with_storage!(messages.operands[0].values.dtype(), E => {
-            edge_values::<E>(topology, edge_map.as_ref(), &messages, out_width, strategy)
+            edge_values::<E>(view, edge_map.as_ref(), &messages, out_width, strategy)
         })
     }
 }
@@ -393,14 +393,17 @@ fn merge(fold: Fold, (sums, entries): (&mut [f32], &mut [u32]), (other, other_en
 }
 
 fn edge_values<E: Storage>(
-    topology: &Topology<FlexTensor>,
+    view: &View<FlexTensor>,
     edge_map: Option<&FlexTensor>,
     messages: &Messages<FlexTensor, FlexTensor>,
     out_width: usize,
     strategy: Strategy,
 ) -> FlexTensor {
+    let View { topology, rows, cols } = view;
     let (edges, width) = (topology.num_edges, messages.width);
     let reader = Reader::<E>::new(messages);
+    let [row_position, col_position] = [rows, cols].map(|set| set.as_ref().map(|set| flex::ids(&set.position)));
+    let place = |position: Option<&[i32]>, node: usize| position.map_or(node as i32, |position| position[node]);
     let cols = flex::ids(&topology.col_idx);
     let row_ptr = Offsets::of(&topology.row_ptr);
     let bounds: Vec<usize> = match strategy {
@@ -431,8 +434,12 @@ fn edge_values<E: Storage>(
                 row += 1;
             }
             let col = cols[e] as usize;
+            let (at_row, at_col) = (place(row_position, row), place(col_position, col));
+            if at_row < 0 || at_col < 0 {
+                continue;
+            }
             let edge = ids.map_or(e, |ids| ids.get(e));
-            let entry = Entry { nodes: [row, col], rows: [row, col, edge] };
+            let entry = Entry { nodes: [row, col], rows: [at_row as usize, at_col as usize, edge] };
             if products {
                 let [a, b] = [0, 1].map(|k| reader.row(k, &entry));
                 let [[room_a, _], [room_b, _], _] = &mut scratch.0;

@@ -3,7 +3,10 @@
 use burn::tensor::backend::Backend;
 use burn::tensor::{DType, Tensor, TensorPrimitive};
 
-use super::{BinOp, Formula, MessageBackend, Place, Strategy, check_operand, check_widths, inverse_degree};
+use super::{
+    BinOp, EdgeValue, Formula, MessageBackend, Place, Strategy, Target, check_operand, check_widths, gsddmm,
+    inverse_degree,
+};
 use crate::graph::csr::Csr;
 use crate::ops::spmm::{SpmmBackend, SpmmConfig, spmm};
 use crate::runtime::check;
@@ -55,28 +58,30 @@ pub enum Reduce {
 }
 
 /// Messages along edges, reduced at their destinations: `y_i = reduce_j m_ij` over the entries `j` of row `i`. The
-/// messages are never stored.
+/// messages are never stored, but where rows are spans (see below).
 ///
 /// A row without entries is 0, whatever the reduction. NaN among the messages of a maximum or minimum has no defined
 /// effect.
 ///
 /// # Shapes
-/// `u` `[num_cols, d]`, `e` `[num_edges, k]` in the order of `csr`, both in f32, f16 or bf16; result `[num_rows, max(d,
-/// k)]` in the same dtype. One of `d` and `k` divides the other: column `c` of the narrower belongs to the `c`-th of
+/// `u` `[num_cols, d]`, `e` `[num_entries, k]` in the order of `csr`, of all edges also where `csr` is restricted, both
+/// in f32, f16 or bf16; result `[num_rows, max(d, k)]` in the same dtype. One of `d` and `k` divides the other: column `c` of the narrower belongs to the `c`-th of
 /// equal shares of the channels, so `k` is 1 for a scalar per edge, the number of heads for one per head, `d` for one
-/// per channel. Arithmetic is f32 whatever the storage.
+/// per channel. Arithmetic is f32 whatever the storage. Where rows are spans ([`Csr::from_spans`]), those that share an
+/// entry share its row of `e`; messages of `u` and `e` other than sums of `u` times a scalar are made once per entry
+/// then, `[num_entries, max(d, k)]` in f32.
 ///
 /// # Gradient
 /// With `n_ij` the gradient of a message, which is `dy_i` for a sum, `dy_i / deg_i` for a mean, and for a maximum or
 /// minimum `dy_i` in the channels in which entry `ij` was the first of the best: `du_j = sum_i n_ij dm_ij/du_j` and
 /// `de_ij = n_ij dm_ij/de_ij`, summed over the channels that share a value. `m = u e` has the derivatives `e` and `u`,
-/// `m = u / e` has `1 / e` and `-u / e^2`. Saved: the operands that these name, and for a maximum or minimum the
+/// `m = u / e` has `1 / e` and `-u / e^2`. An edge of nodes that are not selected has a gradient of 0. Saved: the operands that these name, and for a maximum or minimum the
 /// winning entry of every element. Deterministic: no atomics.
 ///
 /// # Panics
-/// If a shape or dtype does not fit, or `e` is given for a restricted adjacency or for rows that are spans
-/// ([`Csr::from_spans`]); for a maximum or minimum over 2^32 - 1 entries or more, or over the reverse of spans where
-/// that has an entry per edge.
+/// If a shape or dtype does not fit; for a maximum or minimum over 2^32 - 1 entries or more; over the reverse of spans
+/// where that has an entry per edge, for a maximum or minimum or where `e` is given; for rows that are spans where `e` is
+/// given and `csr` leaves out sources, unless the messages are summed and `e` is a scalar.
 ///
 /// # Source
 /// Wang et al., Deep Graph Library: a graph-centric, highly-performant package for graph neural networks (2019),
@@ -112,7 +117,7 @@ pub fn gspmm<B: MessageBackend + SpmmBackend>(
     let left_name = if left_place == Place::Edge { "e" } else { "u" };
     let names_edges = right.is_some() || left_place == Place::Edge;
     if names_edges {
-        csr.check_lists(OP, "e");
+        csr.check_entries(OP, "e");
     }
     let mut width = check_operand(OP, left_name, csr, &left, left_place);
     if let Some(e) = &right {
@@ -120,9 +125,11 @@ pub fn gspmm<B: MessageBackend + SpmmBackend>(
         check::same_dtype(OP, "e", e, &left);
         width = check_widths(OP, ["u", "e"], [width, columns]);
     }
-    assert!(!names_edges || !csr.is_restricted(), "{OP}: e: expected a whole adjacency, got {csr:?}");
     if let Some(done) = in_spmm(csr, &message, reduce, strategy) {
         return done;
+    }
+    if names_edges && csr.topology().spans {
+        return of_entries(OP, csr, message, reduce, strategy);
     }
     if matches!(reduce, Reduce::Max | Reduce::Min) {
         let (entries, most) = (csr.num_entries(), u32::MAX as usize);
@@ -133,6 +140,38 @@ pub fn gspmm<B: MessageBackend + SpmmBackend>(
     let places = [left_place, Place::Edge];
     let formula = Formula { op, places, width, out_width: width, reduce: Some(reduce), strategy };
     Tensor::from_primitive(TensorPrimitive::Float(B::message_passing(csr.clone(), formula, left, right)))
+}
+
+/// Messages of entries that rows share: what an entry says is the same to all of them, and is made once.
+fn of_entries<B: MessageBackend + SpmmBackend>(
+    op: &str,
+    csr: &Csr<B>,
+    message: Message<B>,
+    reduce: Reduce,
+    strategy: Strategy,
+) -> Tensor<B, 2> {
+    assert!(csr.sides()[1].is_none(), "{op}: e: expected spans of all sources, got {csr:?}");
+    let rows = csr.columns_of_entries();
+    let (op, u, e) = match message {
+        Message::Binary(op, u, e) => (op, u, e),
+        Message::CopyE(e) => return gspmm(&rows, Message::CopyU(e), reduce, strategy),
+        Message::CopyU(_) => unreachable!("no edge is named"),
+    };
+    let dtype = u.dtype();
+    // Where messages are stored nowhere, nothing rounds them.
+    let [u, e] = [u, e].map(|x| cast(x, DType::F32));
+    let value = EdgeValue::Binary(op, Target::Source(u), Target::Edge(e));
+    let messages = gsddmm(&csr.sources_of_entries(), value, Strategy::Auto);
+    cast(gspmm(&rows, Message::CopyU(messages), reduce, strategy), dtype)
+}
+
+fn cast<B: Backend>(x: Tensor<B, 2>, dtype: DType) -> Tensor<B, 2> {
+    match x.dims().contains(&0) {
+        // Some devices do not take a launch over nothing.
+        true => Tensor::empty(x.dims(), (&x.device(), dtype)),
+        false if x.dtype() == dtype => x,
+        false => x.cast(dtype),
+    }
 }
 
 /// Sums of rows, as they are or times a scalar, are products with a sparse matrix.
@@ -149,7 +188,7 @@ fn in_spmm<B: MessageBackend + SpmmBackend>(
     let (u, weight) = match message {
         Message::CopyU(u) => (u, None),
         Message::Binary(BinOp::Mul, u, e) if e.dims()[1] == 1 && u.dims()[1] > 1 => {
-            let weight = e.clone().reshape([csr.num_edges()]);
+            let weight = e.clone().reshape([csr.num_entries()]);
             // Weights of the product are f32.
             (u, Some(if weight.dtype() == DType::F32 { weight } else { weight.cast(DType::F32) }))
         }

@@ -47,6 +47,9 @@ pub(crate) struct EdgeShape {
     pub adds_up: bool,
     pub plane: usize,
     pub by_rows: bool,
+    /// Rows and columns are looked up in selections; messages of what is not in them are zero.
+    pub select_rows: bool,
+    pub select_cols: bool,
 }
 
 launch_args! {
@@ -66,6 +69,14 @@ launch_args! {
         c: Operand<F, VC>,
         scale: Array<f32>,
         winners: Array<Vector<u32, N>>,
+    }
+}
+
+launch_args! {
+    /// Where the nodes of both sides stand in selections; unread unless they are selected.
+    EndPositions, EndPositionsArgs {
+        rows: Array<i32>,
+        columns: Array<i32>,
     }
 }
 
@@ -187,6 +198,7 @@ pub(crate) fn edge_kernel<F: Float, P: Int, N: Size, VA: Size, VB: Size, VC: Siz
     edge_map: &Array<P>,
     operands: &Operands<F, N, VA, VB, VC>,
     out: &mut Array<Vector<F, VO>>,
+    positions: &EndPositions,
     work: &EdgeWork,
     #[comptime] shape: EdgeShape,
     #[define(F, P)] _types: [StorageType; 2],
@@ -204,7 +216,7 @@ pub(crate) fn edge_kernel<F: Float, P: Int, N: Size, VA: Size, VB: Size, VC: Siz
             last = usize::cast_from(edges.row_ptr[piece + 1]);
         } else {
             row = 0usize.runtime();
-            if comptime!(shape.message.reads_rows()) {
+            if comptime!(shape.message.reads_rows() || shape.select_rows) {
                 row = find_row(&edges.row_ptr, 0usize, work.num_rows, first);
             }
         }
@@ -217,19 +229,34 @@ pub(crate) fn edge_kernel<F: Float, P: Int, N: Size, VA: Size, VB: Size, VC: Siz
             let k = select(there, k, 0usize);
             let e = first + k / work.cells;
             let cell = k % work.cells;
-            let looks_up = comptime!(shape.message.reads_rows() && !shape.by_rows);
+            let looks_up = comptime!((shape.message.reads_rows() || shape.select_rows) && !shape.by_rows);
             if looks_up && there && usize::cast_from(edges.row_ptr[row + 1]) <= e {
                 row = find_row(&edges.row_ptr, row, work.num_rows, e);
             }
             let mut col = 0usize;
-            if comptime!(shape.message.reads_cols()) {
+            if comptime!(shape.message.reads_cols() || shape.select_cols) {
                 col = usize::cast_from(edges.col_idx[e]);
             }
             let mut edge = e;
             if shape.message.edge_map {
                 edge = usize::cast_from(edge_map[e]);
             }
-            let entry = Entry { row_node: row, col_node: col, row, col, edge };
+            let mut at_row = i32::cast_from(row);
+            let mut at_col = i32::cast_from(col);
+            if shape.select_rows {
+                at_row = positions.rows[row];
+            }
+            if shape.select_cols {
+                at_col = positions.columns[col];
+            }
+            let selected = at_row >= 0i32 && at_col >= 0i32;
+            let entry = Entry {
+                row_node: row,
+                col_node: col,
+                row: usize::cast_from(select(selected, at_row, 0i32)),
+                col: usize::cast_from(select(selected, at_col, 0i32)),
+                edge,
+            };
             let mut sum = Vector::<f32, N>::empty().fill(0.0f32);
             let mut v = within;
             while v < work.share {
@@ -249,6 +276,9 @@ pub(crate) fn edge_kernel<F: Float, P: Int, N: Size, VA: Size, VB: Size, VC: Siz
                     }
                 }
                 v += comptime!(shape.lanes * shape.steps);
+            }
+            if comptime!(shape.select_rows || shape.select_cols) && !selected {
+                sum = Vector::<f32, N>::empty().fill(0.0f32);
             }
             if shape.adds_up {
                 let mut total = lane_sum(sum);

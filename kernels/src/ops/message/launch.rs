@@ -8,7 +8,8 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::{Float, Size};
 
 use super::kernel::{
-    EdgeShape, EdgeWorkArgs, MessageShape, OperandArgs, OperandLaunch, OperandsArgs, OperandsLaunch, edge_kernel,
+    EdgeShape, EdgeWorkArgs, EndPositionsArgs, MessageShape, OperandArgs, OperandLaunch, OperandsArgs, OperandsLaunch,
+    edge_kernel,
 };
 use super::reduce_kernel::{
     MergeInputsArgs, MergeStepsArgs, MergedArgs, PiecesArgs, ReduceShape, ReducedArgs, merge_kernel, reduce_kernel,
@@ -75,13 +76,17 @@ impl_for_devices! { MessageBackend =>
     }
 
     fn edge_messages(
-        topology: &Topology<IntTensor<Self>>,
+        view: &View<IntTensor<Self>>,
         edge_map: Option<IntTensor<Self>>,
         messages: &Messages<FloatTensor<Self>, IntTensor<Self>>,
         out_width: usize,
         strategy: Strategy,
     ) -> FloatTensor<Self> {
+        let View { topology, rows, cols } = view;
         let like = &messages.operands[0].values;
+        if view.num_rows() == 0 || view.num_cols() == 0 {
+            return zeros(like, [topology.num_edges, out_width], like.dtype);
+        }
         let out = empty(like, [topology.num_edges, out_width], like.dtype);
         if out.shape().num_elements() == 0 {
             return out;
@@ -103,7 +108,11 @@ impl_for_devices! { MessageBackend =>
         let by_rows = strategy == Strategy::Rows;
         let stretch = (STRETCH / lanes.min(STRETCH)).max(plane / lanes);
         let end = if by_rows { topology.num_rows } else { topology.num_edges.div_ceil(stretch) };
-        let shape = EdgeShape { message: reader.shape(), lanes, steps, adds_up, plane, by_rows };
+        let (select_rows, select_cols) = (rows.is_some(), cols.is_some());
+        let shape =
+            EdgeShape { message: reader.shape(), lanes, steps, adds_up, plane, by_rows, select_rows, select_cols };
+        // An argument that the kernel does not read still needs a buffer.
+        let [rows, columns] = [rows, cols].map(|set| set.as_ref().map_or(&topology.col_idx, |set| &set.position));
         // SAFETY: every index stays inside: ids and row pointers were checked when the CSR was made.
         unsafe {
             edge_kernel::launch_unchecked::<R>(
@@ -120,6 +129,7 @@ impl_for_devices! { MessageBackend =>
                 reader.edge_map(topology).into_array_arg(),
                 reader.operands(v),
                 out.clone().into_array_arg(),
+                EndPositionsArgs { rows: array(rows), columns: array(columns) }.launch(),
                 EdgeWorkArgs { cells, share, num_rows: topology.num_rows, num_edges: topology.num_edges, stretch, end }
                     .launch(),
                 shape,

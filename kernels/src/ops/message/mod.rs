@@ -220,12 +220,12 @@ pub trait MessageBackend: Backend {
         accumulate_into: Option<FloatTensor<Self>>,
     ) -> (FloatTensor<Self>, Option<IntTensor<Self>>);
 
-    /// The messages themselves `[num_edges, out_width]`; channels of an output column are added up. Entries of
-    /// `topology` are found in operands, in the result and among winners through `edge_map`, which names each edge
-    /// once.
+    /// The messages themselves `[num_edges, out_width]`, zero where an end of an edge is not selected; channels of an
+    /// output column are added up. Entries of `view` are found in operands, in the result and among winners through
+    /// `edge_map`, which names each edge once.
     #[doc(hidden)]
     fn edge_messages(
-        topology: &Topology<IntTensor<Self>>,
+        view: &View<IntTensor<Self>>,
         edge_map: Option<IntTensor<Self>>,
         messages: &Messages<FloatTensor<Self>, IntTensor<Self>>,
         out_width: usize,
@@ -257,10 +257,7 @@ fn forward<B: MessageBackend>(
     operands.extend(right.map(|values| Operand { values, place: right_place }));
     let messages = Messages { term: formula.op.into(), operands, width: formula.width, scale, winners: None };
     let Some(reduce) = formula.reduce else {
-        return (
-            B::edge_messages(csr.topology(), csr.edge_ids(), &messages, formula.out_width, formula.strategy),
-            None,
-        );
+        return (B::edge_messages(&csr.view(), csr.edge_ids(), &messages, formula.out_width, formula.strategy), None);
     };
     let fold = match reduce {
         Reduce::Sum | Reduce::Mean => Fold::Sum,
@@ -294,7 +291,7 @@ fn check_operand<B: Backend>(op: &str, name: &str, csr: &Csr<B>, values: &FloatT
     let expected = match place {
         Place::Row => csr.num_rows(),
         Place::Col => csr.num_cols(),
-        Place::Edge => csr.num_edges(),
+        Place::Edge => csr.num_entries(),
     };
     check::size(op, &format!("rows of {name}"), expected, rows);
     columns

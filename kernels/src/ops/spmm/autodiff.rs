@@ -7,7 +7,7 @@ use burn_autodiff::{Autodiff, NodeId};
 use burn_backend::AutodiffBackend;
 use burn_backend::tensor::{FloatTensor, IntTensor};
 
-use super::{EdgeWeight, OwnRows, SpmmArgs, SpmmBackend};
+use super::{EdgeWeight, OwnRows, SpmmArgs, SpmmBackend, weight_gradient};
 use crate::graph::csr::{Csr, Topology, View};
 use crate::graph::row_index::Groups;
 use crate::ops::select::Side;
@@ -29,13 +29,11 @@ impl<B: SpmmBackend> Backward<B, 3> for Product {
         let (csr, args, x, weight, own) = ops.state;
         if let (Some(node), Some(x)) = (weight_node, x) {
             let x = checkpointer.retrieve_node_output::<FloatTensor<B>>(x);
-            grads.register::<B>(node.id, B::spmm_weight_gradient(csr.topology(), csr.edge_ids(), g.clone(), x, &args));
+            grads.register::<B>(node.id, weight_gradient::<B>(&csr, g.clone(), x, &args));
         }
         if let Some(node) = x_node {
-            let weight = weight.map(|weight| EdgeWeight {
-                weight: checkpointer.retrieve_node_output::<FloatTensor<B>>(weight),
-                edge: Some(csr.reverse_edge()),
-            });
+            let weight = weight.map(|weight| checkpointer.retrieve_node_output::<FloatTensor<B>>(weight));
+            let weight = weight.map(|weight| EdgeWeight::of_reverse(weight, &csr));
             accumulate::<B>(grads, node.id, g.clone(), |g, accumulate_into| {
                 B::spmm_forward(&csr.reverse_view(), g, weight, None, &args.reverse(), accumulate_into)
             });
@@ -76,14 +74,29 @@ impl<B: SpmmBackend, C: CheckpointStrategy> SpmmBackend for Autodiff<B, C> {
     }
 
     fn spmm_weight_gradient(
-        topology: &Topology<IntTensor<Self>>,
+        view: &View<IntTensor<Self>>,
         edge_map: Option<IntTensor<Self>>,
         g: FloatTensor<Self>,
         x: FloatTensor<Self>,
         args: &SpmmArgs<FloatTensor<Self>>,
+        accumulate_into: Option<FloatTensor<Self>>,
     ) -> FloatTensor<Self> {
-        let args = inner::<B, C>(args.clone());
-        Self::from_inner(B::spmm_weight_gradient(topology, edge_map, g.primitive, x.primitive, &args))
+        let (args, accumulate_into) = (inner::<B, C>(args.clone()), accumulate_into.map(|o| o.primitive));
+        let (g, x) = (g.primitive, x.primitive);
+        Self::from_inner(B::spmm_weight_gradient(view, edge_map, g, x, &args, accumulate_into))
+    }
+
+    fn spmm_shared_weight_gradient(
+        view: &View<IntTensor<Self>>,
+        sharers: &Topology<IntTensor<Self>>,
+        g: FloatTensor<Self>,
+        x: FloatTensor<Self>,
+        args: &SpmmArgs<FloatTensor<Self>>,
+        accumulate_into: Option<FloatTensor<Self>>,
+    ) -> FloatTensor<Self> {
+        let (args, accumulate_into) = (inner::<B, C>(args.clone()), accumulate_into.map(|o| o.primitive));
+        let (g, x) = (g.primitive, x.primitive);
+        Self::from_inner(B::spmm_shared_weight_gradient(view, sharers, g, x, &args, accumulate_into))
     }
 
     fn spmm(
@@ -94,12 +107,7 @@ impl<B: SpmmBackend, C: CheckpointStrategy> SpmmBackend for Autodiff<B, C> {
         args: SpmmArgs<FloatTensor<Self>>,
     ) -> FloatTensor<Self> {
         let (csr, args) = (csr.inner(), inner::<B, C>(args));
-        let learned = weight.as_ref().is_some_and(|w| w.is_tracked());
-        assert!(
-            !learned || !csr.is_restricted(),
-            "spmm: edge_weight: expected a whole adjacency where weights need a gradient, got {csr:?}"
-        );
-        let inner_weight = weight.as_ref().map(|w| EdgeWeight { weight: w.primitive.clone(), edge: csr.edge_ids() });
+        let inner_weight = weight.as_ref().map(|w| EdgeWeight::of_rows(w.primitive.clone(), &csr));
         let inner_own = own.as_ref().map(|o| OwnRows {
             h: o.h.primitive.clone(),
             scale: o.scale.primitive.clone(),

@@ -6,10 +6,10 @@ use burn_flex::{Flex, FlexTensor};
 use rayon::prelude::*;
 
 use super::{EdgeWeight, OwnRows, SpmmArgs, SpmmBackend};
-use crate::graph::csr::{Topology, View};
+use crate::graph::csr::{EdgeIds, Topology, View};
 use crate::graph::row_entries::RowEntries;
 use crate::graph::row_index::Groups;
-use crate::runtime::flex::{self, Offsets, ROWS_PER_TASK, Storage, axpy, in_edges, with_storage};
+use crate::runtime::flex::{self, Offsets, ROWS_PER_TASK, Storage, axpy, dot, with_storage};
 
 impl SpmmBackend for Flex {
     fn spmm_forward(
@@ -37,16 +37,36 @@ impl SpmmBackend for Flex {
     }
 
     fn spmm_weight_gradient(
-        topology: &Topology<IntTensor<Self>>,
+        view: &View<IntTensor<Self>>,
         edge_map: Option<IntTensor<Self>>,
         g: FloatTensor<Self>,
         x: FloatTensor<Self>,
         args: &SpmmArgs<FloatTensor<Self>>,
+        accumulate_into: Option<FloatTensor<Self>>,
     ) -> FloatTensor<Self> {
         let (g, x) = (g.to_contiguous(), x.to_contiguous());
-        let gradient = with_storage!(x.dtype(), E => weight_gradient::<E>(topology, &g, &x, args));
-        in_edges::<f32>(edge_map.as_ref(), gradient).reshape(Shape::new([topology.num_edges]))
+        let out = weight_target(accumulate_into, view.topology.num_edges);
+        with_storage!(x.dtype(), E => weight_gradient::<E>(view, edge_map.as_ref(), &g, &x, args, out))
     }
+
+    fn spmm_shared_weight_gradient(
+        view: &View<IntTensor<Self>>,
+        sharers: &Topology<IntTensor<Self>>,
+        g: FloatTensor<Self>,
+        x: FloatTensor<Self>,
+        args: &SpmmArgs<FloatTensor<Self>>,
+        accumulate_into: Option<FloatTensor<Self>>,
+    ) -> FloatTensor<Self> {
+        let (g, x) = (g.to_contiguous(), x.to_contiguous());
+        let out = weight_target(accumulate_into, view.topology.num_entries);
+        with_storage!(x.dtype(), E => shared_weight_gradient::<E>(view, sharers, &g, &x, args, out))
+    }
+}
+
+/// Where gradients of weights go, as [`flex::target`] has it.
+fn weight_target(accumulate_into: Option<FlexTensor>, len: usize) -> FlexTensor {
+    let column = |so_far: FlexTensor| so_far.to_contiguous().reshape(Shape::new([len, 1]));
+    flex::target::<f32>(accumulate_into.map(column), [len, 1])
 }
 
 fn forward<E: Storage>(
@@ -62,9 +82,9 @@ fn forward<E: Storage>(
     let row_entries = RowEntries::new(view, args.drop_edge);
     let weights = weight.as_ref().map(|w| w.weight.to_contiguous());
     let weights = weights.as_ref().map(flex::slice::<f32>);
-    let edges = weight.as_ref().and_then(|w| w.edge.as_ref()).map(Offsets::of);
-    let scale = |s: &Option<FlexTensor>| s.as_ref().map(FlexTensor::to_contiguous);
-    let (dst_scale, src_scale) = (scale(&args.dst_scale), scale(&args.src_scale));
+    let (edges, of_rows) = weight.as_ref().and_then(|w| w.edge.clone()).map(EdgeIds::split).unzip();
+    let (edges, of_rows) = (edges.as_ref().map(Offsets::of), of_rows.unwrap_or(false));
+    let (dst_scale, src_scale) = (contiguous(&args.dst_scale), contiguous(&args.src_scale));
     let (dst_scale, src_scale) =
         (dst_scale.as_ref().map(flex::slice::<f32>), src_scale.as_ref().map(flex::slice::<f32>));
 
@@ -111,7 +131,8 @@ fn forward<E: Storage>(
                 // Weights belong to positions among the entries, which a list of sources does not tell.
                 Some(weights) => {
                     row_entries.sources_and_entries(i, &mut sources, &mut entries);
-                    factors.extend(entries.iter().map(|&e| weights[edges.map_or(e, |map| map.get(e))]));
+                    let edge = |e: usize| edges.map_or(e, |map| map.get(if of_rows { i } else { e }));
+                    factors.extend(entries.iter().map(|&e| weights[edge(e)]));
                 }
                 None => {
                     row_entries.sources(i, &mut sources);
@@ -166,35 +187,102 @@ fn group_sums<E: Storage>(
     out
 }
 
+/// Rows whose products are made before they are written: enough for all threads, few enough to hold.
+const ROWS_AT_A_TIME: usize = 1 << 14;
+
 fn weight_gradient<E: Storage>(
-    topology: &Topology<FlexTensor>,
+    view: &View<FlexTensor>,
+    edge_map: Option<&FlexTensor>,
     g: &FlexTensor,
     x: &FlexTensor,
     args: &SpmmArgs<FlexTensor>,
+    mut out: FlexTensor,
 ) -> FlexTensor {
     let d = x.shape()[1];
     let (gs, xs) = (flex::slice::<E>(g), flex::slice::<E>(x));
-    let (row_ptr, col_idx) = (Offsets::of(&topology.row_ptr), flex::ids(&topology.col_idx));
-    let scale = |s: &Option<FlexTensor>| s.as_ref().map(FlexTensor::to_contiguous);
-    let (dst_scale, src_scale) = (scale(&args.dst_scale), scale(&args.src_scale));
+    let row_entries = RowEntries::new(view, args.drop_edge);
+    let edges = edge_map.map(Offsets::of);
+    let (dst_scale, src_scale) = (contiguous(&args.dst_scale), contiguous(&args.src_scale));
     let (dst_scale, src_scale) =
         (dst_scale.as_ref().map(flex::slice::<f32>), src_scale.as_ref().map(flex::slice::<f32>));
-    let rows: Vec<Vec<f32>> = (0..topology.num_rows)
-        .into_par_iter()
-        .with_min_len(ROWS_PER_TASK)
-        .map(|i| {
-            let mut own = vec![0f32; d];
-            E::widen(&gs[i * d..(i + 1) * d], &mut own);
-            let sources: Vec<u32> = col_idx[row_ptr.row(i)].iter().map(|&j| j as u32).collect();
-            let mut products = vec![0f32; sources.len()];
-            E::dot_rows(&mut products, &own, xs, d, 0, &sources);
-            for (product, &j) in products.iter_mut().zip(&sources) {
-                let kept = args.drop_edge.is_none_or(|drop| drop.keeps(i as u32, j));
-                let uv = dst_scale.map_or(1.0, |u| u[i]) * src_scale.map_or(1.0, |v| v[j as usize]);
-                *product = if kept { uv * *product } else { 0.0 };
+    let of_row = |r: usize| {
+        let i = row_entries.node(r);
+        let (mut sources, mut entries, mut own) = (Vec::new(), Vec::new(), vec![0f32; d]);
+        row_entries.sources_and_entries(i, &mut sources, &mut entries);
+        E::widen(&gs[r * d..(r + 1) * d], &mut own);
+        let mut scales: Vec<f32> = vec![dst_scale.map_or(1.0, |u| u[i]); sources.len()];
+        if let Some(v) = src_scale {
+            scales.iter_mut().zip(&sources).for_each(|(scale, &j)| *scale *= v[j as usize]);
+        }
+        row_entries.locate(&mut sources);
+        let mut products = vec![0f32; sources.len()];
+        E::dot_rows(&mut products, &own, xs, d, 0, &sources);
+        products.iter_mut().zip(scales).for_each(|(product, scale)| *product *= scale);
+        (entries, products)
+    };
+    let values = flex::slice_mut::<f32>(&mut out);
+    let rows = view.num_rows();
+    for start in (0..rows).step_by(ROWS_AT_A_TIME) {
+        let some = start..rows.min(start + ROWS_AT_A_TIME);
+        let found: Vec<_> = some.into_par_iter().with_min_len(ROWS_PER_TASK).map(of_row).collect();
+        for (entries, products) in found {
+            for (entry, product) in entries.into_iter().zip(products) {
+                values[edges.map_or(entry, |map| map.get(entry))] += product;
             }
-            products
-        })
-        .collect();
-    flex::tensor(rows.concat(), [topology.num_edges, 1])
+        }
+    }
+    out.reshape(Shape::new([view.topology.num_edges]))
+}
+
+fn shared_weight_gradient<E: Storage>(
+    view: &View<FlexTensor>,
+    sharers: &Topology<FlexTensor>,
+    g: &FlexTensor,
+    x: &FlexTensor,
+    args: &SpmmArgs<FlexTensor>,
+    mut out: FlexTensor,
+) -> FlexTensor {
+    let d = x.shape()[1];
+    let (gs, xs) = (flex::slice::<E>(g), flex::slice::<E>(x));
+    let (dst_scale, src_scale) = (contiguous(&args.dst_scale), contiguous(&args.src_scale));
+    let (dst_scale, src_scale) =
+        (dst_scale.as_ref().map(flex::slice::<f32>), src_scale.as_ref().map(flex::slice::<f32>));
+    let (nodes, rows) = (flex::ids(&view.topology.col_idx), flex::ids(&sharers.col_idx));
+    let (row_ptr, ends) = (Offsets::of(&sharers.row_ptr), sharers.ends());
+    let [row_position, col_position] =
+        [&view.rows, &view.cols].map(|set| set.as_ref().map(|set| flex::ids(&set.position)));
+    let place = |position: Option<&[i32]>, node: i32| position.map_or(node, |position| position[node as usize]);
+    let values = flex::slice_mut::<f32>(&mut out);
+    values.par_chunks_mut(ROWS_PER_TASK).enumerate().for_each(|(task, gradients)| {
+        let (mut ids, mut factors) = (Vec::new(), Vec::new());
+        let (mut sums, mut scratch) = (vec![0f32; d], vec![0f32; d]);
+        for (k, gradient) in gradients.iter_mut().enumerate() {
+            let entry = task * ROWS_PER_TASK + k;
+            let (j, at) = (nodes[entry] as usize, place(col_position, nodes[entry]));
+            if at < 0 {
+                continue;
+            }
+            ids.clear();
+            factors.clear();
+            for &i in &rows[row_ptr.get(entry)..row_ptr.get(entry + ends)] {
+                let r = place(row_position, i);
+                if r >= 0 && args.drop_edge.is_none_or(|drop| drop.keeps(i as u32, j as u32)) {
+                    ids.push(r as u32);
+                    factors.push(dst_scale.map_or(1.0, |u| u[i as usize]));
+                }
+            }
+            if ids.is_empty() {
+                continue;
+            }
+            sums.fill(0.0);
+            E::add_rows(&mut sums, gs, d, 0, &ids, &factors);
+            let own = E::row(&xs[at as usize * d..][..d], &mut scratch);
+            *gradient += src_scale.map_or(1.0, |v| v[j]) * dot(&sums, own);
+        }
+    });
+    out.reshape(Shape::new([view.topology.num_entries]))
+}
+
+fn contiguous(tensor: &Option<FlexTensor>) -> Option<FlexTensor> {
+    tensor.as_ref().map(FlexTensor::to_contiguous)
 }

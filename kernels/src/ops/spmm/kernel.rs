@@ -7,10 +7,11 @@ use cubecl::prelude::*;
 use crate::graph::drop_edge::{DropEdgeKey, DropMode, keeps};
 use crate::graph::row_schedule::RowSchedule;
 use crate::graph::row_schedule::kernel::{
-    ColumnPositions, Edges, RowList, col_of, first_work, in_reach, result_of, row_of, span_of, team_rank, work_step,
+    ColumnPositions, Edges, RowList, col_of, first_work, in_reach, reached, result_of, row_of, span_of, team_rank,
+    work_step,
 };
 use crate::graph::row_schedule::sums::{add_groups, add_narrow_rows, add_rows, lane_sum, team_sum};
-use crate::runtime::args::{Extent, Matrix, launch_args};
+use crate::runtime::args::{Matrix, launch_args};
 
 /// What a launch reads besides the matrix; each combination is a kernel of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -20,6 +21,8 @@ pub(crate) struct SpmmShape {
     pub weight: bool,
     /// Weights are read through an edge map.
     pub edge_map: bool,
+    /// It has an edge per row, not per entry.
+    pub edge_of_row: bool,
     /// A self term is added, its rows found through positions or not.
     pub own: bool,
     pub own_position: bool,
@@ -68,12 +71,19 @@ launch_args! {
 }
 
 launch_args! {
-    /// What the gradient of the weights reads.
-    WeightInputs, WeightInputsArgs<F: Float, P: Int, N: Size> {
-        g: Matrix<F, N>,
-        x: Matrix<F, N>,
+    /// What the gradient of the weights reads: a matrix by rows of the adjacency and one by its columns.
+    WeightInputs, WeightInputsArgs<F: Float, N: Size> {
+        of_rows: Matrix<F, N>,
+        of_columns: Matrix<F, N>,
         scales: Scales,
-        edge_map: Array<P>,
+    }
+}
+
+launch_args! {
+    /// The nodes that entries stand for, and where these stand in a selection.
+    EntryNodes, EntryNodesArgs {
+        node: Array<i32>,
+        position: Array<i32>,
     }
 }
 
@@ -128,11 +138,12 @@ pub(crate) fn spmm_kernel<F: Float, P: Int, N: Size>(
                         w *= inputs.scales.src[col as usize];
                     }
                     if shape.weight {
+                        let mut edge = e;
                         if shape.edge_map {
-                            w *= inputs.weight.values[usize::cast_from(inputs.weight.edge_map[e])];
-                        } else {
-                            w *= inputs.weight.values[e];
+                            let named = if comptime!(shape.edge_of_row) { row } else { e };
+                            edge = usize::cast_from(inputs.weight.edge_map[named]);
                         }
+                        w *= inputs.weight.values[edge];
                     }
                 }
                 if comptime!(shape.lanes < schedule.plane) {
@@ -214,36 +225,41 @@ pub(crate) fn spmm_kernel<F: Float, P: Int, N: Size>(
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(crate) fn weight_gradient_kernel<F: Float, P: Int, N: Size>(
     edges: &Edges<P>,
-    inputs: &WeightInputs<F, P, N>,
+    edge_map: &Array<P>,
+    inputs: &WeightInputs<F, N>,
     out: &mut Array<f32>,
+    rows: &RowList,
+    columns: &ColumnPositions,
     drop: &DropEdgeKey,
-    extent: &Extent,
+    vectors: usize,
     #[comptime] shape: SpmmShape,
+    #[comptime] schedule: RowSchedule,
     #[define(F, P)] _types: [StorageType; 2],
 ) {
     let lane = UNIT_POS_X as usize;
-    let plane = CUBE_DIM_X as usize;
-    let mut row = CUBE_POS * CUBE_DIM_Y as usize + UNIT_POS_Y as usize;
-    while row < extent.rows {
-        let (start, end) = span_of(edges, row, false);
+    let mut work = first_work(schedule);
+    while work < rows.end {
+        let row = row_of(work, rows, schedule);
+        let (start, end) = span_of(edges, row, schedule.spans);
         let mut own = Array::<Vector<f32, N>>::new(shape.slots);
         #[unroll]
         for slot in 0..shape.slots {
             own[slot] = Vector::<f32, N>::empty().fill(0.0f32);
-            let c = slot * plane + lane;
-            if c < extent.vectors {
-                own[slot] = Vector::<f32, N>::cast_from(inputs.g.values[row * inputs.g.stride + c]);
+            let c = slot * schedule.plane + lane;
+            if start < end && c < vectors {
+                own[slot] = Vector::<f32, N>::cast_from(inputs.of_rows.values[work * inputs.of_rows.stride + c]);
             }
         }
         for e in start..end {
-            let col = edges.col_idx[e];
-            let j = usize::cast_from(col);
+            let col = u32::cast_from(edges.col_idx[e]);
+            let (kept, j) = reached(row, col, true, drop, columns, shape.drop, schedule);
             let mut product = Vector::<f32, N>::empty().fill(0.0f32);
             #[unroll]
             for slot in 0..shape.slots {
-                let c = slot * plane + lane;
-                if c < extent.vectors {
-                    product += own[slot] * Vector::<f32, N>::cast_from(inputs.x.values[j * inputs.x.stride + c]);
+                let c = slot * schedule.plane + lane;
+                if kept && c < vectors {
+                    let at = j * inputs.of_columns.stride + c;
+                    product += own[slot] * Vector::<f32, N>::cast_from(inputs.of_columns.values[at]);
                 }
             }
             let mut dot = plane_sum(lane_sum(product));
@@ -251,19 +267,95 @@ pub(crate) fn weight_gradient_kernel<F: Float, P: Int, N: Size>(
                 dot *= inputs.scales.dst[row];
             }
             if shape.src_scale {
-                dot *= inputs.scales.src[j];
-            }
-            if !keeps(drop, row as u32, u32::cast_from(col), shape.drop) {
-                dot = 0.0f32;
+                dot *= inputs.scales.src[col as usize];
             }
             if lane == 0 {
                 let mut edge = e;
                 if shape.edge_map {
-                    edge = usize::cast_from(inputs.edge_map[e]);
+                    edge = usize::cast_from(edge_map[e]);
+                }
+                if shape.accumulate_into {
+                    dot += out[edge];
                 }
                 out[edge] = dot;
             }
         }
-        row += CUBE_COUNT * CUBE_DIM_Y as usize;
+        work += work_step(schedule);
+    }
+}
+
+/// `out_e = u_j <x_j, sum_i v_i g_i>` over the rows `i` that share entry `e` of node `j`, one plane per entry: rows here
+/// are entries, columns the rows that share them.
+#[cube(launch_unchecked, address_type = "dynamic")]
+pub(crate) fn shared_weight_gradient_kernel<F: Float, P: Int, N: Size>(
+    sharers: &Edges<P>,
+    nodes: &EntryNodes,
+    inputs: &WeightInputs<F, N>,
+    out: &mut Array<f32>,
+    rows: &RowList,
+    columns: &ColumnPositions,
+    drop: &DropEdgeKey,
+    vectors: usize,
+    #[comptime] shape: SpmmShape,
+    #[comptime] select_nodes: bool,
+    #[comptime] schedule: RowSchedule,
+    #[define(F, P)] _types: [StorageType; 2],
+) {
+    let lane = UNIT_POS_X as usize;
+    let mut entry = first_work(schedule);
+    while entry < rows.end {
+        let (start, end) = span_of(sharers, entry, schedule.spans);
+        let node = usize::cast_from(nodes.node[entry]);
+        let mut at = nodes.node[entry];
+        if select_nodes {
+            at = nodes.position[node];
+        }
+        let mut sums = Array::<Vector<f32, N>>::new(shape.slots);
+        #[unroll]
+        for slot in 0..shape.slots {
+            sums[slot] = Vector::<f32, N>::empty().fill(0.0f32);
+        }
+        let mut any_kept = false.runtime();
+        if at >= 0i32 {
+            for k in start..end {
+                let sharer = u32::cast_from(sharers.col_idx[k]);
+                let (kept, i) = reached(node, sharer, true, drop, columns, shape.drop, schedule);
+                any_kept = any_kept || kept;
+                if kept {
+                    let mut scale = 1.0f32;
+                    if shape.src_scale {
+                        scale = inputs.scales.src[sharer as usize];
+                    }
+                    #[unroll]
+                    for slot in 0..shape.slots {
+                        let c = slot * schedule.plane + lane;
+                        if c < vectors {
+                            let g = inputs.of_columns.values[i * inputs.of_columns.stride + c];
+                            sums[slot] += Vector::<f32, N>::cast_from(g) * Vector::<f32, N>::empty().fill(scale);
+                        }
+                    }
+                }
+            }
+        }
+        let mut product = Vector::<f32, N>::empty().fill(0.0f32);
+        #[unroll]
+        for slot in 0..shape.slots {
+            let c = slot * schedule.plane + lane;
+            if any_kept && c < vectors {
+                let x = inputs.of_rows.values[usize::cast_from(at) * inputs.of_rows.stride + c];
+                product += sums[slot] * Vector::<f32, N>::cast_from(x);
+            }
+        }
+        let mut dot = plane_sum(lane_sum(product));
+        if shape.dst_scale {
+            dot *= inputs.scales.dst[node];
+        }
+        if lane == 0 {
+            if shape.accumulate_into {
+                dot += out[entry];
+            }
+            out[entry] = dot;
+        }
+        entry += work_step(schedule);
     }
 }

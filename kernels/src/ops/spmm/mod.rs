@@ -12,7 +12,7 @@ use burn::tensor::ops::{FloatTensor, IntTensor};
 use burn::tensor::{DType, Tensor, TensorPrimitive};
 
 use crate::DropEdge;
-use crate::graph::csr::{Csr, Topology, View};
+use crate::graph::csr::{Csr, EdgeIds, Topology, View};
 use crate::graph::node_set::NodeSet;
 use crate::graph::row_index::Groups;
 use crate::ops::select::{SelectBackend, Side};
@@ -78,7 +78,19 @@ impl<F> SpmmArgs<F> {
 #[derive(Clone, Debug)]
 pub struct EdgeWeight<F, I> {
     pub weight: F,
-    pub edge: Option<I>,
+    pub edge: Option<EdgeIds<I>>,
+}
+
+impl<F, I> EdgeWeight<F, I> {
+    /// For the entries of `csr`.
+    pub(crate) fn of_rows<B: Backend<IntTensorPrimitive = I>>(weight: F, csr: &Csr<B>) -> Self {
+        Self { weight, edge: csr.edge_ids().map(EdgeIds::OfEntries) }
+    }
+
+    /// For the entries of the reverse of `csr`.
+    pub(crate) fn of_reverse<B: Backend<IntTensorPrimitive = I>>(weight: F, csr: &Csr<B>) -> Self {
+        Self { weight, edge: Some(csr.reverse_ids()) }
+    }
 }
 
 /// Backends with [`spmm`].
@@ -106,15 +118,29 @@ pub trait SpmmBackend: SelectBackend {
         accumulate_into: Option<FloatTensor<Self>>,
     ) -> FloatTensor<Self>;
 
-    /// `out_e = u_i v_j <g_i, x_j>` for every kept edge, f32, zero for dropped ones: the gradient of an edge weight.
-    /// The edge of an entry is found through `edge_map`.
+    /// `out_e = u_i v_j <g_i, x_j>` for every kept edge between selected nodes, f32, zero for others: the gradient of an
+    /// edge weight, added to `accumulate_into` where that is given. The edge of an entry is found through `edge_map`,
+    /// which names each edge once.
     #[doc(hidden)]
     fn spmm_weight_gradient(
-        topology: &Topology<IntTensor<Self>>,
+        view: &View<IntTensor<Self>>,
         edge_map: Option<IntTensor<Self>>,
         g: FloatTensor<Self>,
         x: FloatTensor<Self>,
         args: &SpmmArgs<FloatTensor<Self>>,
+        accumulate_into: Option<FloatTensor<Self>>,
+    ) -> FloatTensor<Self>;
+
+    /// The same for entries that rows share, `out_e = v_j <sum_i u_i g_i, x_j>` over the selected rows `i` that keep
+    /// entry `e`. Those that share it are its row of `sharers`.
+    #[doc(hidden)]
+    fn spmm_shared_weight_gradient(
+        view: &View<IntTensor<Self>>,
+        sharers: &Topology<IntTensor<Self>>,
+        g: FloatTensor<Self>,
+        x: FloatTensor<Self>,
+        args: &SpmmArgs<FloatTensor<Self>>,
+        accumulate_into: Option<FloatTensor<Self>>,
     ) -> FloatTensor<Self>;
 
     /// The product, recorded for the backward pass where the backend differentiates.
@@ -126,14 +152,8 @@ pub trait SpmmBackend: SelectBackend {
         own: Option<OwnRows<FloatTensor<Self>, IntTensor<Self>>>,
         args: SpmmArgs<FloatTensor<Self>>,
     ) -> FloatTensor<Self> {
-        Self::spmm_forward(
-            &csr.view(),
-            x,
-            weight.map(|weight| EdgeWeight { weight, edge: csr.edge_ids() }),
-            own,
-            &args,
-            None,
-        )
+        let weight = weight.map(|weight| EdgeWeight::of_rows(weight, &csr));
+        Self::spmm_forward(&csr.view(), x, weight, own, &args, None)
     }
 }
 
@@ -144,17 +164,18 @@ pub trait SpmmBackend: SelectBackend {
 /// `u_i = 1/sqrt(deg_i)` and `v_j = 1/sqrt(deg_j)` this is `D^-1/2 A D^-1/2 x`.
 ///
 /// # Shapes
-/// `x` `[num_cols, d]` in f32, f16 or bf16; `edge_weight` `[num_edges]` in f32, in the order of `csr`, of all edges
+/// `x` `[num_cols, d]` in f32, f16 or bf16; `edge_weight` `[num_entries]` in f32, in the order of `csr`, of all edges
 /// also where `csr` is restricted; result `[num_rows, d]` in the dtype of `x`. Sums are taken in f32 whatever the
-/// storage.
+/// storage. Where rows are spans ([`Csr::from_spans`]), those that share an entry share its weight.
 ///
 /// # Gradient
 /// `dx_j = v_j sum_i u_i w_ij dy_i` (the product with the reverse), `dw_ij = u_i v_j <dy_i, x_j>`, `dh_i = s_i dy_i`.
-/// Saved: `x` only when the edge weights need a gradient. Deterministic: no atomics.
+/// What rows share has the sum of their gradients, an edge of nodes that are not selected has none. Saved: `x` only
+/// when the edge weights need a gradient. Deterministic: no atomics.
 ///
 /// # Panics
-/// If a shape or dtype does not fit, if `edge_weight` is given for rows that are spans ([`Csr::from_spans`]), or needs
-/// a gradient where `csr` is restricted; the message names the argument, what was expected and what was got.
+/// If a shape or dtype does not fit, or `edge_weight` is given for the reverse of spans where that has an entry per
+/// edge; the message names the argument, what was expected and what was got.
 ///
 /// # Source
 /// Kipf and Welling, Semi-supervised classification with graph convolutional networks (ICLR 2017), equation 2.
@@ -183,11 +204,55 @@ pub fn spmm<B: SpmmBackend>(
     Tensor::from_primitive(TensorPrimitive::Float(B::spmm(csr.clone(), x, weight, own, args)))
 }
 
-/// Checks a weight per edge of the whole adjacency.
+/// The gradient of the weights of all entries from that of the result.
+pub(crate) fn weight_gradient<B: SpmmBackend>(
+    csr: &Csr<B>,
+    g: FloatTensor<B>,
+    x: FloatTensor<B>,
+    args: &SpmmArgs<FloatTensor<B>>,
+) -> FloatTensor<B> {
+    match csr.topology().spans {
+        true => shared_weight_gradient::<B>(csr, g, x, args, None),
+        false => B::spmm_weight_gradient(&csr.view(), csr.edge_ids(), g, x, args, None),
+    }
+}
+
+/// Adds the gradient of the weights of the entries from the nodes of `sources`, whose rows `x` has, to those so far;
+/// other nodes are not walked.
+pub(crate) fn weight_gradient_from<B: SpmmBackend>(
+    csr: &Csr<B>,
+    sources: &NodeSet<B>,
+    g: FloatTensor<B>,
+    x: FloatTensor<B>,
+    args: &SpmmArgs<FloatTensor<B>>,
+    so_far: Option<FloatTensor<B>>,
+) -> FloatTensor<B> {
+    let csr = csr.restrict(csr.sides()[0], Some(sources));
+    match csr.topology().spans {
+        true => shared_weight_gradient::<B>(&csr, g, x, args, so_far),
+        false => {
+            let (view, args) = (csr.reverse_view(), args.clone().reverse());
+            B::spmm_weight_gradient(&view, Some(csr.reverse_edge()), x, g, &args, so_far)
+        }
+    }
+}
+
+fn shared_weight_gradient<B: SpmmBackend>(
+    csr: &Csr<B>,
+    g: FloatTensor<B>,
+    x: FloatTensor<B>,
+    args: &SpmmArgs<FloatTensor<B>>,
+    so_far: Option<FloatTensor<B>>,
+) -> FloatTensor<B> {
+    let sharers = csr.columns_of_entries().reverse();
+    B::spmm_shared_weight_gradient(&csr.view(), sharers.topology(), g, x, args, so_far)
+}
+
+/// Checks a weight per entry of the whole adjacency.
 pub(crate) fn weights<B: Backend>(op: &str, csr: &Csr<B>, weight: Tensor<B, 1>) -> FloatTensor<B> {
-    csr.check_lists(op, "edge_weight");
+    csr.check_entries(op, "edge_weight");
     let weight = weight.into_primitive().tensor();
-    check::vector(op, "edge_weight", &weight, csr.num_edges());
+    check::vector(op, "edge_weight", &weight, csr.num_entries());
     check::dtype(op, "edge_weight", &weight, DType::F32);
     weight
 }
