@@ -10,7 +10,7 @@ use graphsieve_kernels::{
     attend_edges, dropout, gat, gsddmm, linear, row_dots,
 };
 
-use super::attention::{Residual, edges_of, finish_heads, folded, weighted_sum, weights_of};
+use super::attention::{Residual, by_head, edges_of, finish_heads, folded, weighted_sum, weights_of};
 use super::check;
 use super::dropout::{features, of_attention};
 use super::graph_conv::{GraphConv, Nodes, TrainingPass};
@@ -199,11 +199,7 @@ impl<B: GraphBackend> GatConv<B> {
         let x = self.input(csr, x, training);
         let (csr, edges) = edges_of(LAYER, csr, edges, self.weight_edge.as_ref(), self.loops(&x));
         let Scores { src, dst } = self.scores(&x);
-        let config = GatConfig {
-            negative_slope: self.negative_slope as f32,
-            attention_dropout: of_attention(self.attention_dropout, training),
-            ..Default::default()
-        };
+        let config = self.config(training);
         let (h, weight) = (x.src().clone(), self.weight.val());
         let ([input, width], [heads, _]) = (weight.dims(), self.att_src.dims());
         let term = self.logits_of_edges().zip(edges).map(|(logit, values)| {
@@ -244,13 +240,32 @@ impl<B: GraphBackend> GatConv<B> {
         let width = Some(self.weight.dims()[1]);
         h.check(LAYER, csr, [width, width]);
         let (csr, _) = edges_of(LAYER, csr, None, self.weight_edge.as_ref(), self.loops(&h));
-        let config = GatConfig {
+        let (src, dst) = (h.src().clone(), h.dst().clone());
+        self.finish(gat(&csr, src, dst, self.att_src.val(), self.att_dst.val(), self.config(training)), &h)
+    }
+
+    /// [`GatConv::propagate`] for a caller that attends to more than sources: `attend` is given these, the scores of
+    /// destinations and sources and the number of heads, and makes what arrives, heads side by side.
+    pub(crate) fn propagate_by(
+        &self,
+        h: &Nodes<B>,
+        training: Option<TrainingPass>,
+        attend: impl FnOnce(Tensor<B, 2>, [ScoreColumns<B>; 2], usize, GatConfig) -> Tensor<B, 2>,
+    ) -> Tensor<B, 2> {
+        let scores = |x: &Tensor<B, 2>, vectors: &Param<Tensor<B, 2>>| ScoreColumns {
+            scores: row_dots(x.clone(), by_head(vectors.val())),
+            first: 0,
+        };
+        let scores = [scores(h.dst(), &self.att_dst), scores(h.src(), &self.att_src)];
+        self.finish(attend(h.src().clone(), scores, self.att_src.dims()[0], self.config(training)), h)
+    }
+
+    fn config(&self, training: Option<TrainingPass>) -> GatConfig {
+        GatConfig {
             negative_slope: self.negative_slope as f32,
             attention_dropout: of_attention(self.attention_dropout, training),
             ..Default::default()
-        };
-        let (src, dst) = (h.src().clone(), h.dst().clone());
-        self.finish(gat(&csr, src, dst, self.att_src.val(), self.att_dst.val(), config), &h)
+        }
     }
 
     /// The layer with features of edges.

@@ -43,7 +43,7 @@ pub(super) fn compute<B: GraphBackend>(
             help: "a node classifier reads the features of --data and gives class probabilities".into(),
         });
     }
-    let dataset = Dataset::open_with(&options.data, EdgeReading { directed: spec.directed })?;
+    let mut dataset = Dataset::open_with(&options.data, EdgeReading { directed: spec.directed })?;
     check_data(bundle, options, &dataset, Reads::Features)?;
     let features = &features_for(spec, &dataset, Filling::of_run(&options.checkpoint)?.as_ref(), &options.data)?;
     let graph = &spec.graph_for(&dataset, features, file)?;
@@ -67,6 +67,10 @@ pub(super) fn compute<B: GraphBackend>(
         check_device()?;
         logits
     };
+    if !spec.edges.is_empty() {
+        // With the values that were read: whether they have moved is looked at.
+        dataset.graph = graph.clone();
+    }
     let nodes = dataset.graph.num_nodes();
     let matrix = Array2::from_shape_vec((nodes, spec.classes), probabilities(&logits, spec.classes))
         .unwrap_or_else(|e| unreachable!("one row per node: {e}"));

@@ -596,6 +596,52 @@ fn a_training_reads_values_and_its_run_scores_and_explains_with_them() {
 }
 
 #[test]
+fn a_classification_reads_values_and_its_run_scores_and_explains_with_them() {
+    let sandbox = Sandbox::new();
+    told_by_amounts(&sandbox);
+    let config = "task = \"classify\"\nname = \"values\"\n[data]\npath = \"data\"\nrow_normalise = false\n[model]\n\
+                  layer = \"gat\"\nhidden = 8\nheads = 2\nout_heads = 2\ndropout = 0.0\nattention_dropout = 0.0\n\
+                  edge_values = true\n[train]\nepochs = 60\nlearning_rate = 2e-2\nbest = \"average_precision\"\n\
+                  [output]\ndir = \"runs\"\nplots = false\n";
+    sandbox.write("classify.toml", config);
+    let trained = |dir: &str, more: &[&str]| {
+        let dir = format!("output.dir={dir}");
+        let train = ["train", "classify.toml", "--device", "cpu", "--set", &dir];
+        let said = sandbox.succeeds([&train[..], more].concat()).stderr;
+        assert_eq!(
+            said.contains("model.edge_values = true alone"),
+            more.contains(&"model.edge_values=false"),
+            "{said}"
+        );
+        let run = sandbox.only_run(&dir[11..]);
+        let evaluation = sandbox.read(&format!("{run}/evaluation.json"));
+        let evaluation: serde_json::Value = serde_json::from_slice(&evaluation).unwrap();
+        (run, evaluation["test_roc_auc"].as_f64().unwrap())
+    };
+    let (run, with) = trained("with", &[]);
+    let (_, without) = trained("without", &["--set", "model.edge_values=false"]);
+    let (_, sampled) = trained("sampled", &["--set", "loader.mode=sampled", "--set", "loader.fanouts=[0, 0]"]);
+    let all = format!("{with} with values, {sampled} in batches, {without} without");
+    assert!(with > 0.95 && sampled > 0.95 && without < 0.8, "{all}");
+
+    // Another import of the same tables has the scores of the training, and what explains them adds up to them.
+    sandbox.succeeds(["import", "tables", "graph.toml", "--with", &run, "--out", "again"]);
+    sandbox.succeeds(["--quiet", "score", &run, "--data", "again", "--out", "s.npy", "--device", "cpu"]);
+    assert!(sandbox.read("s.npy") == sandbox.read(&format!("{run}/probabilities.npy")));
+    let explain = ["--quiet", "explain", &run, "--node", "account:a1", "--format", "json", "--device", "cpu"];
+    let found: Explanation = serde_json::from_str(&sandbox.succeeds(explain).stdout).unwrap();
+    let sum: f64 = found.columns.iter().map(|part| part.contribution).sum();
+    assert!((found.base + sum - found.sum).abs() < 1e-9, "{sum} for {}", found.sum);
+    let amount = found.columns.iter().find(|part| part.column == "pays: amount").unwrap();
+    assert!(amount.block == "values of edges" && amount.contribution > 0.1, "{amount:?}");
+    // Data whose edges have no values are no data of this model.
+    sandbox.write("graph.toml", format!("{NODES}{EDGES}"));
+    sandbox.succeeds(["import", "tables", "graph.toml", "--out", "plain"]);
+    let plain = ["score", &run, "--data", "plain", "--out", "plain.csv", "--device", "cpu"];
+    sandbox.refuses(plain, 1, &["values of edges by relation", "found `pays` 2, `pays_T` 2"]);
+}
+
+#[test]
 fn a_tournament_tries_what_reads_values_where_edges_have_them() {
     let sandbox = Sandbox::new();
     told_by_amounts(&sandbox);

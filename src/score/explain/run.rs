@@ -25,7 +25,6 @@ use crate::infer::attention::{for_graph, graph_for, known_labels};
 use crate::infer::embed::{self, Source, TrainedOn};
 use crate::infer::tree_table::{TableOptions, table};
 use crate::models::attention::TripleStreamGat;
-use crate::models::named;
 use crate::models::node_classifier::NodeClassifier;
 use crate::models::parameters::Parameters;
 use crate::models::tree_ensemble::TreeCheckpoint;
@@ -307,9 +306,10 @@ fn classes<B: GraphBackend>(
     let column_names = filled_names(run, filling.as_ref());
     // Through the model, which checks names, shapes and values.
     let model = NodeClassifier::<B>::new(spec, &mut Parameters::from_tensors(&weights.tensors, &file, device), device)?;
-    let (network, read_out) = parameters::of_classifier(spec, &named::export(&model).0, graph);
+    let (network, read_out) = parameters::of_classifier(spec, &model.export(spec).0, graph);
     let edges = Edges::new(graph, &network);
     let view = View { network: &network, edges: &edges, features };
+    let edge_columns = &dataset.edge_value_names()[..];
     let mut by_class: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
     nodes.iter().enumerate().for_each(|(at, &node)| by_class.entry(classes.class_of(node)).or_default().push(at));
     let mut explained = BTreeMap::new();
@@ -317,7 +317,7 @@ fn classes<B: GraphBackend>(
         let scores = classes.probabilities().column(class as usize).to_vec();
         let names = Names::of_class(dataset, &scores, class);
         let columns = Columns::Features(column_names.as_deref());
-        let model = Model { names: &names, view, columns, edge_columns: &[], labels: false, known: None };
+        let model = Model { names: &names, view, columns, edge_columns, labels: false, known: None };
         let question = Question::Class { class, classes: spec.classes, read_out: read_out.as_ref() };
         for at in places {
             explained.insert(at, model.explain(run.probability(nodes[at]), nodes[at], &question)?);
