@@ -363,4 +363,14 @@ impl<B: GraphBackend> GraphConv<B> for GatConv<B> {
     fn forward(&self, csr: &Csr<B>, x: Nodes<B>, training: Option<TrainingPass>) -> Tensor<B, 2> {
         self.forward(csr, x, training)
     }
+
+    fn forward_along(
+        &self,
+        csr: &Csr<B>,
+        x: Nodes<B>,
+        edges: Tensor<B, 2>,
+        training: Option<TrainingPass>,
+    ) -> Tensor<B, 2> {
+        self.forward_with_edges(csr, x, edges, training)
+    }
 }
