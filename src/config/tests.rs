@@ -285,6 +285,7 @@ fn unusual_stage3() -> [RunConfig; 2] {
     booster.features.stage2_score = true;
     booster.features.stage2_folds = 3;
     booster.features.neighbourhood.hops = 4;
+    booster.features.neighbourhood.edge_values = true;
     booster.features.neighbourhood.quantiles = vec![0.25, 1.0];
     booster.features.label_share = true;
     booster.split = LabelSplit { source: SplitSource::Masks, index: 9, ..LabelSplit::new(42) };

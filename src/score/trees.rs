@@ -31,7 +31,7 @@ pub(super) fn compute<B: GraphBackend>(
         });
     }
     let checkpoint = TreeCheckpoint::read(file)?;
-    let dataset = Dataset::open(&options.data)?;
+    let mut dataset = Dataset::open(&options.data)?;
     check_data(bundle, options, &dataset, Reads::Features)?;
     let place = TableOptions {
         checkpoint: &options.checkpoint,
@@ -40,6 +40,9 @@ pub(super) fn compute<B: GraphBackend>(
         input: options.input.as_deref(),
     };
     let table = table::<B>(&place, &checkpoint, &dataset, device)?;
+    if checkpoint.inputs.neighbourhood.edge_values {
+        dataset.load_edge_values()?;
+    }
     let scores = Scores::Anomaly(checkpoint.ensemble.predict(&matrix(&table)?)?);
     Ok(Computed { dataset, scores, embeddings: None })
 }

@@ -642,6 +642,38 @@ fn a_classification_reads_values_and_its_run_scores_and_explains_with_them() {
 }
 
 #[test]
+fn trees_read_values_of_edges_and_their_run_scores_and_explains_with_them() {
+    let sandbox = Sandbox::new();
+    told_by_amounts(&sandbox);
+    let config = "task = \"stage3\"\n[data]\npath = \"data\"\n[features]\nedge_values = true\n[model]\n\
+                  kind = \"booster\"\ntrees = 30\nmin_data_in_leaf = 5\n\
+                  monotone = { \"pays.edge_max.amount\" = 1 }\n[output]\ndir = \"runs\"\nplots = false\n";
+    sandbox.write("trees.toml", config);
+    sandbox.succeeds(["--quiet", "train", "trees.toml", "--device", "cpu"]);
+    let run = sandbox.only_run("runs");
+    let evaluation = sandbox.read(&format!("{run}/evaluation.json"));
+    let evaluation: serde_json::Value = serde_json::from_slice(&evaluation).unwrap();
+    let area = evaluation["evaluation"]["test"]["overall"]["roc_auc"].as_f64().unwrap();
+    let gain = evaluation["blocks"].as_array().unwrap().iter().find(|of| of["block"] == "edges").unwrap();
+    assert!(area > 0.95 && gain["share"].as_f64().unwrap() > 0.5, "{evaluation}");
+
+    // Another import of the same tables has the scores of the training.
+    sandbox.succeeds(["import", "tables", "graph.toml", "--with", &run, "--out", "again"]);
+    sandbox.succeeds(["--quiet", "score", &run, "--data", "again", "--out", "s.npy", "--device", "cpu"]);
+    assert!(sandbox.read("s.npy") == sandbox.read(&format!("{run}/anomaly_scores_stage3.npy")));
+    let explain = ["--quiet", "explain", &run, "--node", "account:a1", "--format", "json", "--device", "cpu"];
+    let found: Explanation = serde_json::from_str(&sandbox.succeeds(explain).stdout).unwrap();
+    let of_edges = found.columns.iter().filter(|part| part.block == "edges");
+    assert!(of_edges.clone().any(|part| part.column == "pays.edge_mean.amount"));
+    assert!(of_edges.map(|part| part.contribution).sum::<f64>() > 0.1, "{:?}", found.columns);
+
+    sandbox.write("graph.toml", format!("{NODES}{EDGES}"));
+    sandbox.succeeds(["import", "tables", "graph.toml", "--out", "plain"]);
+    let plain = ["train", "trees.toml", "--device", "cpu", "--set", "data.path=plain"];
+    sandbox.refuses(plain, 1, &["values of edges", "features.edge_values = true", "[[edges]]"]);
+}
+
+#[test]
 fn a_tournament_tries_what_reads_values_where_edges_have_them() {
     let sandbox = Sandbox::new();
     told_by_amounts(&sandbox);
