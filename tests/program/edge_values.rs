@@ -13,6 +13,7 @@ use graphsieve::error::Error;
 use graphsieve::graph::{Dataset, EdgeMatrix, Features, HeteroGraph, Relation};
 use graphsieve::infer::attention::{edge_inputs, for_graph};
 use graphsieve::loader::{FeatureStore, Job, Loader, LoaderOptions, undrawable};
+use graphsieve::models::attention::Connections;
 use graphsieve::models::device_graph::{DeviceGraph, upload_features};
 use graphsieve::models::parameters::{HostTensor, Parameters, to_host};
 use graphsieve::models::{AttentionSpec, Pass, ReceptiveField, TripleStreamGat};
@@ -415,8 +416,15 @@ fn layer_of(
         w.iter().map(|row| row.iter().zip(x).map(|(w, x)| w * x).sum()).collect()
     };
     let (w, a) = (matrix(format!("gat{layer}.W_pays.weight")), vector(format!("gat{layer}.a_pays")));
-    let (width, own) = (w.len(), w.len() / spec.heads);
-    let mut result = vec![vec![0.0; width]; h.len()];
+    let (width, of_head) = (w.len(), w.len() / spec.heads);
+    // A residual connection, and what a node has of itself.
+    let is_added = spec.connections.residual && h[0].len() == width;
+    let own = spec.own.iter().flatten().next().map(|name| matrix(format!("gat{layer}.W_self_{name}.weight")));
+    let of_itself = |h: &Vec<f64>| -> Vec<f64> {
+        let own = own.as_ref().map_or_else(|| vec![0.0; width], |own| times(own, h));
+        own.iter().enumerate().map(|(c, own)| own + if is_added { h[c] } else { 0.0 }).collect()
+    };
+    let mut result: Vec<Vec<f64>> = h.iter().map(of_itself).collect();
     for relation in graph.relations() {
         let name = &relation.name;
         let w_edge = matrix(format!("gat{layer}.W_edge_{name}.weight"));
@@ -434,7 +442,7 @@ fn layer_of(
                 .collect();
             let at_destination = times(&w, &h[i]);
             for head in 0..spec.heads {
-                let of = head * own..(head + 1) * own;
+                let of = head * of_head..(head + 1) * of_head;
                 let logit = |[source, edge]: &[Vec<f64>; 2]| {
                     let parts =
                         of.clone().map(|c| a[c] * at_destination[c] + a[width + c] * source[c] + a_edge[c] * edge[c]);
@@ -465,19 +473,28 @@ fn attention_over_values_is_that_of_a_dense_loop() {
     let on_device = DeviceGraph::<Flex>::upload(graph, &FlexDevice).unwrap();
     let input = upload_features(graph.node_types(), &features, DType::F32, &FlexDevice).unwrap();
     // One head projects last, more heads project first; 20 inputs are projected first by one head, too.
-    for (heads, hidden) in [(1, 8), (1, 2), (2, 8)] {
+    // Residual connections in both layers, in the second one alone, and beside transforms of the nodes themselves.
+    let account = || vec![Some("account".to_owned())];
+    for (heads, [hidden, output], residual, own) in [
+        (1, [8, 4], false, Vec::new()),
+        (1, [2, 4], false, Vec::new()),
+        (2, [8, 4], false, Vec::new()),
+        (1, [5, 5], true, Vec::new()),
+        (2, [8, 8], true, Vec::new()),
+        (1, [5, 5], true, account()),
+    ] {
         let (streams, edges) = (vec!["pays".into()], edge_inputs(graph, None));
         assert!(edges.iter().flatten().map(|input| input.width).eq([8, 8]));
         let spec = AttentionSpec {
             streams,
             input: 5,
             hidden,
-            output: 4,
+            output,
             heads,
             negative_slope: 0.2,
-            own: Vec::new(),
+            own,
             edges,
-            connections: Default::default(),
+            connections: Connections { residual, ..Connections::default() },
             labels: false,
             pieces: None,
         };
@@ -531,8 +548,9 @@ fn a_training_reads_values_and_its_run_scores_and_explains_with_them() {
     let sandbox = Sandbox::new();
     told_by_amounts(&sandbox);
     let config = "task = \"stage2\"\nname = \"values\"\n[data]\npath = \"data\"\ninput = \"features\"\n[model]\nhidden = 8\nout = 8\nedge_values = true\n\
-                  [train]\nepochs = 60\nlearning_rate = 1e-2\n[drop_edge]\nrate = 0.0\n[loss]\n\
-                  samples_per_relation = 50\n[output]\ndir = \"runs\"\nplots = false\n";
+                  [train]\nepochs = 60\nlearning_rate = 1e-2\nvalidate_every = 1\n[drop_edge]\nrate = 0.0\n[loss]\n\
+                  samples_per_relation = 50\n[early_stop]\nmetric = \"average_precision\"\n[output]\ndir = \"runs\"\n\
+                  plots = false\n";
     sandbox.write("stage2.toml", config);
     let trained = |dir: &str, more: &[&str]| {
         let dir = format!("output.dir={dir}");
@@ -547,6 +565,21 @@ fn a_training_reads_values_and_its_run_scores_and_explains_with_them() {
     };
     let (run, with) = trained("with", &[]);
     let (unread, without) = trained("without", &["--set", "model.edge_values=false"]);
+    // What is kept is the epoch of the highest average precision in the log, the first of equals.
+    for run in [&run, &unread] {
+        let json = |text: &[u8]| serde_json::from_slice::<serde_json::Value>(text).unwrap();
+        let log = sandbox.read(&format!("{run}/metrics.jsonl"));
+        let lines = log.split(|&byte| byte == b'\n').filter(|line| !line.is_empty()).map(json);
+        let figures =
+            lines.filter_map(|of| Some((of["epoch"].as_u64()?, of["validation_average_precision"].as_f64()?)));
+        let figures: Vec<(u64, f64)> = figures.collect();
+        let best = figures.iter().copied().reduce(|best, of| if of.1 > best.1 { of } else { best }).unwrap();
+        assert!(figures.iter().any(|(_, figure)| figure < &best.1), "{figures:?}");
+        let outcome = json(&sandbox.read(&format!("{run}/evaluation.json")));
+        assert_eq!(outcome["best_epoch"], best.0, "{figures:?}");
+        let kept = outcome["evaluation"]["validation"]["overall"]["average_precision"].as_f64().unwrap();
+        assert!((kept - best.1).abs() < 1e-9, "{kept} for {best:?}");
+    }
     let (_, sampled) = trained("sampled", &["--set", "loader.mode=sampled", "--set", "loader.fanouts=[0, 0]"]);
     let all = format!("{with} with values, {sampled} in batches, {without} without");
     assert!(with > 0.95 && sampled > 0.95 && without < 0.8, "{all}");
