@@ -548,9 +548,8 @@ fn a_training_reads_values_and_its_run_scores_and_explains_with_them() {
     let sandbox = Sandbox::new();
     told_by_amounts(&sandbox);
     let config = "task = \"stage2\"\nname = \"values\"\n[data]\npath = \"data\"\ninput = \"features\"\n[model]\nhidden = 8\nout = 8\nedge_values = true\n\
-                  [train]\nepochs = 60\nlearning_rate = 1e-2\nvalidate_every = 1\n[drop_edge]\nrate = 0.0\n[loss]\n\
-                  samples_per_relation = 50\n[early_stop]\nmetric = \"average_precision\"\n[output]\ndir = \"runs\"\n\
-                  plots = false\n";
+                  [train]\nepochs = 60\nlearning_rate = 1e-2\n[drop_edge]\nrate = 0.0\n[loss]\n\
+                  samples_per_relation = 50\n[output]\ndir = \"runs\"\nplots = false\n";
     sandbox.write("stage2.toml", config);
     let trained = |dir: &str, more: &[&str]| {
         let dir = format!("output.dir={dir}");
@@ -565,21 +564,6 @@ fn a_training_reads_values_and_its_run_scores_and_explains_with_them() {
     };
     let (run, with) = trained("with", &[]);
     let (unread, without) = trained("without", &["--set", "model.edge_values=false"]);
-    // What is kept is the epoch of the highest average precision in the log, the first of equals.
-    for run in [&run, &unread] {
-        let json = |text: &[u8]| serde_json::from_slice::<serde_json::Value>(text).unwrap();
-        let log = sandbox.read(&format!("{run}/metrics.jsonl"));
-        let lines = log.split(|&byte| byte == b'\n').filter(|line| !line.is_empty()).map(json);
-        let figures =
-            lines.filter_map(|of| Some((of["epoch"].as_u64()?, of["validation_average_precision"].as_f64()?)));
-        let figures: Vec<(u64, f64)> = figures.collect();
-        let best = figures.iter().copied().reduce(|best, of| if of.1 > best.1 { of } else { best }).unwrap();
-        assert!(figures.iter().any(|(_, figure)| figure < &best.1), "{figures:?}");
-        let outcome = json(&sandbox.read(&format!("{run}/evaluation.json")));
-        assert_eq!(outcome["best_epoch"], best.0, "{figures:?}");
-        let kept = outcome["evaluation"]["validation"]["overall"]["average_precision"].as_f64().unwrap();
-        assert!((kept - best.1).abs() < 1e-9, "{kept} for {best:?}");
-    }
     let (_, sampled) = trained("sampled", &["--set", "loader.mode=sampled", "--set", "loader.fanouts=[0, 0]"]);
     let all = format!("{with} with values, {sampled} in batches, {without} without");
     assert!(with > 0.95 && sampled > 0.95 && without < 0.8, "{all}");
