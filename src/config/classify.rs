@@ -11,7 +11,10 @@ use super::load::MAX_NAME;
 use super::loader::{Draw, LoaderConfig, LoaderMode};
 use super::ranges::*;
 use super::reader::{Document, Unread, Variant};
-use super::sections::{Jump, LabelShares, Norm, OutputConfig, Precision, Schedule, SplitConfig, TrainConfig, unscaled};
+use super::sections::{
+    EdgeReads, Jump, LabelShares, Norm, OutputConfig, Precision, Schedule, SplitConfig, TimeEncodingKind, TrainConfig,
+    unscaled,
+};
 use crate::error::Result;
 
 /// Most layers of a model: each has a fanout.
@@ -113,11 +116,27 @@ pub struct ClassifyAttention {
     /// Slope of LeakyReLU below zero in the attention logit, in [0, 1). Default 0.2.
     #[serde(deserialize_with = "rate")]
     pub negative_slope: f64,
+    /// Whether attention reads the values of edges, where the data have any. Default false.
+    pub edge_values: bool,
+    /// Whether attention reads the ages of edges, and whether frequencies of their cosines are learned. Default `none`.
+    pub time_encoding: TimeEncodingKind,
+    /// Cosines of an age, 1 to 16. Default 8.
+    #[serde(deserialize_with = "between::<1, 16, _>")]
+    pub time_frequencies: usize,
 }
 
 impl Default for ClassifyAttention {
     fn default() -> Self {
-        Self { heads: 8, out_heads: 1, attention_dropout: 0.6, negative_slope: 0.2 }
+        let (edge_values, time_encoding, time_frequencies) = (false, TimeEncodingKind::None, 8);
+        let (attention_dropout, negative_slope) = (0.6, 0.2);
+        Self { heads: 8, out_heads: 1, attention_dropout, negative_slope, edge_values, time_encoding, time_frequencies }
+    }
+}
+
+impl ClassifyAttention {
+    /// What attention reads of edges.
+    pub fn edges(&self) -> EdgeReads {
+        EdgeReads { values: self.edge_values, time: self.time_encoding, frequencies: self.time_frequencies }
     }
 }
 
@@ -534,7 +553,8 @@ pub(super) fn read(document: &Document) -> Result<ClassifyConfig> {
         ClassifySplit::Labels(shares) => Some(shares.unread()),
         _ => None,
     };
-    let unread = config.loader.unread().into_iter().chain(unread).chain(few).collect::<Vec<_>>();
+    let edges = config.model.attention.as_ref().map(|attention| attention.edges().unread());
+    let unread = config.loader.unread().into_iter().chain(unread).chain(few).chain(edges).collect::<Vec<_>>();
     document.check_read(&config, &default, &unread)?;
     Ok(config)
 }

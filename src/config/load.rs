@@ -10,7 +10,7 @@ use super::document::{self, COMMAND_LINE, Entry, Table, Value};
 use super::loader::{Draw, LoaderMode};
 use super::reader::{Document, Unread};
 use super::schema::{PipelineConfig, RunConfig, Stage1Config, Stage2Config};
-use super::sections::{OwnTransform, TimeEncodingKind};
+use super::sections::OwnTransform;
 use super::stage3::{self, Stage3Config};
 use crate::error::Result;
 
@@ -166,13 +166,7 @@ pub(super) fn stage2(document: &Document, mut default: Stage2Config) -> Result<S
         since: "model.labels = false shows none",
         help: "set model.labels = true, or remove the key",
     };
-    let ages = Unread {
-        when: config.model.time_encoding == TimeEncodingKind::None,
-        keys: &[("model.time_frequencies", "the cosines of an age")],
-        since: "model.time_encoding = \"none\" reads no age",
-        help: "set model.time_encoding to \"fixed\" or \"learned\", or remove the key",
-    };
-    let of_stage = [drop_edge, smoothness, labels, ages];
+    let of_stage = [drop_edge, smoothness, labels, config.model.edges().unread()];
     let unread = config.loader.unread().into_iter().chain(config.train.unread(config.loader.mode)).chain(of_stage);
     let unread = unread.chain(config.split.unread());
     document.check_read(&config, &default, &unread.collect::<Vec<_>>())?;

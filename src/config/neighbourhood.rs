@@ -48,7 +48,10 @@ pub struct NeighbourhoodConfig {
     pub wavelet_order: usize,
     /// Logarithm of the number of in-neighbours. Default true.
     pub log_degree: bool,
-    /// The graphs that all this is computed over. Default the union of all relations.
+    /// Means, smallest and largest values of the edges to a node, by relation and value, where the data have any.
+    /// Default false.
+    pub edge_values: bool,
+    /// The graphs that all else is computed over. Default the union of all relations.
     pub over: Over,
     /// Whether every node is its own in-neighbour, exactly once. Otherwise self-loops are as the data have them.
     /// Default false.
@@ -68,6 +71,7 @@ impl Default for NeighbourhoodConfig {
             wavelets: true,
             wavelet_order: 2,
             log_degree: true,
+            edge_values: false,
             over: Over::Union,
             self_loops: false,
         }
@@ -106,7 +110,7 @@ impl NeighbourhoodConfig {
                 return Err(refused(key, &range, found.to_string(), "2 is the usual choice"));
             }
         }
-        if !self.raw && !self.looks_at_neighbours() {
+        if !self.raw && !self.edge_values && !self.looks_at_neighbours() {
             return Err(refused("blocks", "at least one of them", "none".into(), "set raw = true"));
         }
         let is_repeated = |at: usize| self.quantiles[..at].contains(&self.quantiles[at]);

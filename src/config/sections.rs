@@ -160,6 +160,34 @@ pub enum TimeEncodingKind {
     Learned,
 }
 
+/// What attention reads of edges.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EdgeReads {
+    /// Whether it reads their values.
+    pub values: bool,
+    /// What it makes of their ages.
+    pub time: TimeEncodingKind,
+    /// Cosines of an age.
+    pub frequencies: usize,
+}
+
+impl EdgeReads {
+    /// Whether it reads anything.
+    pub fn any(self) -> bool {
+        self.values || self.time != TimeEncodingKind::None
+    }
+
+    /// The keys that are without effect for it.
+    pub(super) fn unread(self) -> Unread {
+        Unread {
+            when: self.time == TimeEncodingKind::None,
+            keys: &[("model.time_frequencies", "the cosines of an age")],
+            since: "model.time_encoding = \"none\" reads no age",
+            help: "set model.time_encoding to \"fixed\" or \"learned\", or remove the key",
+        }
+    }
+}
+
 /// Which node types have a transform of a node itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -198,6 +226,11 @@ pub enum Jump {
 }
 
 impl Stage2Model {
+    /// What attention reads of edges.
+    pub fn edges(&self) -> EdgeReads {
+        EdgeReads { values: self.edge_values, time: self.time_encoding, frequencies: self.time_frequencies }
+    }
+
     pub(super) fn check(&self, document: &Document) -> Result<()> {
         if self.own == OwnTransform::Never {
             if self.gate {

@@ -197,7 +197,15 @@ fn unusual() -> [RunConfig; 3] {
 
 /// The same of node classification, with masks and with both kinds of random split.
 fn unusual_classify() -> [RunConfig; 4] {
-    let attention = ClassifyAttention { heads: 5, out_heads: 3, attention_dropout: 0.05, negative_slope: 0.15 };
+    let attention = ClassifyAttention {
+        heads: 5,
+        out_heads: 3,
+        attention_dropout: 0.05,
+        negative_slope: 0.15,
+        edge_values: true,
+        time_encoding: TimeEncodingKind::Learned,
+        time_frequencies: 5,
+    };
     let gat = ClassifyConfig {
         name: "c".into(),
         seed: 3,
@@ -277,6 +285,7 @@ fn unusual_stage3() -> [RunConfig; 2] {
     booster.features.stage2_score = true;
     booster.features.stage2_folds = 3;
     booster.features.neighbourhood.hops = 4;
+    booster.features.neighbourhood.edge_values = true;
     booster.features.neighbourhood.quantiles = vec![0.25, 1.0];
     booster.features.label_share = true;
     booster.split = LabelSplit { source: SplitSource::Masks, index: 9, ..LabelSplit::new(42) };
@@ -479,6 +488,8 @@ const UNREAD: &[(&str, &[&str], &str, &str)] = &[
     (CLASSIFY, &["model.layer=bw", "model.cut=0.1"], "reads all edges", "\"ghrn\""),
     (CLASSIFY, &["model.layer=sage", "model.two_hops=3"], "neighbours alone", "\"h2gcn\""),
     (CLASSIFY, &["model.layer=gcn", "model.heads=2"], "has no attention", "model.layer = \"gat\""),
+    (CLASSIFY, &["model.layer=sage", "model.edge_values=true"], "has no attention", "model.layer = \"gat\""),
+    (CLASSIFY, &["model.layer=gat", "model.time_frequencies=3"], "reads no age", "model.time_encoding"),
     (CLASSIFY, &["split.seed=2"], "takes the parts from the data", "split.use = \"random\""),
     (STAGE2, &["split.use=masks", "split.anomalous=20"], "from the data", "split.use = \"random\""),
     (STAGE2, &["split.index=2"], "no masks to choose from", "split.use = \"masks\""),

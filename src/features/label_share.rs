@@ -73,8 +73,7 @@ pub fn label_shares(
                 row[first] = if known > 0.0 { (anomalous / known) as f32 } else { f32::NAN };
                 row[first + 1] = (known * as_of_some) as f32;
             });
-            let column =
-                |what: &str| Column { name: format!("{}label_{what}{hop}", view.prefix), block: Block::Labels };
+            let column = |what: &str| Column::new(format!("{}label_{what}{hop}", view.prefix), Block::Labels);
             columns.extend(["share", "count"].map(column));
         }
     }

@@ -13,6 +13,7 @@
 //! | difference | `difference.x3` | `x - M x` |
 //! | wavelets | `wavelet0.x3`, … | Beta wavelets `F_p x` of the normalised Laplacian, `p = 0..=order` |
 //! | degree | `edge.log_degree` | `ln(1 + degree)` |
+//! | edges | `pays.edge_mean.e0`, … | values of the edges to a node, by relation ([`IncidentValues`]) |
 //! | labels | `label_share1`, `label_count1` | known labels of neighbours, out of fold ([`label_shares`]) |
 //! | given | `embedding.0` | whatever a caller appends ([`FeatureTable::append`]) |
 //!
@@ -56,6 +57,7 @@
 
 mod columns;
 mod compute;
+mod edge_values;
 mod label_share;
 mod operator;
 mod plan;
@@ -69,6 +71,7 @@ mod wavelets;
 pub use crate::config::{NeighbourhoodConfig, Over};
 pub use columns::{Block, Column};
 pub use compute::{Execution, Piece};
+pub use edge_values::IncidentValues;
 pub use label_share::{FoldedLabel, label_shares};
 pub use plan::Neighbourhood;
 pub use table::FeatureTable;

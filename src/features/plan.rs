@@ -78,14 +78,13 @@ impl<'a> Neighbourhood<'a> {
             for view in 0..self.views.len() {
                 let name = self.views[view].degree.clone();
                 self.first.insert(Set { view, block: Block::Degree, at: 0 }, self.columns.len());
-                self.columns.push(Column { name, block: Block::Degree });
+                self.columns.push(Column::new(name, Block::Degree));
             }
         }
     }
 
     fn add(&mut self, view: usize, block: Block, at: usize, prefix: &str) {
-        let columns =
-            (0..self.features.dim()).map(|column| Column { name: format!("{prefix}x{column}"), block: block.clone() });
+        let columns = (0..self.features.dim()).map(|column| Column::new(format!("{prefix}x{column}"), block.clone()));
         self.first.insert(Set { view, block: block.clone(), at }, self.columns.len());
         self.columns.extend(columns);
     }

@@ -104,9 +104,9 @@ impl FeatureTable {
             return Err(refused("finite values or NaN".into(), found, "write NaN for a value that is not known"));
         }
         let new: Vec<Column> = (0..width)
-            .map(|at| Column {
-                name: if width == 1 { name.to_owned() } else { format!("{name}.{at}") },
-                block: Block::Given(name.to_owned()),
+            .map(|at| {
+                let name_of = if width == 1 { name.to_owned() } else { format!("{name}.{at}") };
+                Column::new(name_of, Block::Given(name.to_owned()))
             })
             .collect();
         self.join(new, values)

@@ -10,13 +10,12 @@ use rayon::prelude::*;
 
 use super::label_input::{beside, by_passes};
 use super::layerwise::HostScored;
-use crate::config::{
-    EMBEDDINGS_FILE, OwnTransform, Stage2Config, Stage2Data, Stage2Input, Stage2Model, TimeEncodingKind,
-};
+use crate::config::{EMBEDDINGS_FILE, OwnTransform, Stage2Config, Stage2Data, Stage2Input, Stage2Model};
 use crate::error::{Error, Result};
-use crate::graph::{Dataset, Features, Filling, HeteroGraph, Relation, read_embeddings};
+use crate::graph::{Dataset, Features, Filling, HeteroGraph, read_embeddings};
 use crate::metrics::sigmoid;
-use crate::models::attention::{AttentionSpec, EdgeInput, Pass, TimeInput, TripleStreamGat};
+pub use crate::models::attention::edge_inputs;
+use crate::models::attention::{AttentionSpec, Pass, TripleStreamGat, graph_with_edges, inputs_for, read_edges};
 use crate::models::device_graph::{DeviceGraph, check_device};
 use crate::models::parameters::{rows_to_host, to_host};
 use crate::models::receptive_field::ReceptiveField;
@@ -119,46 +118,15 @@ pub fn check_own(config: &Stage2Config, graph: &HeteroGraph) -> Result<()> {
     })
 }
 
-/// What a model reads of the edges of a graph, as [`AttentionSpec::edges`] has it: all values that the graph was given,
-/// and all ages, where it reads them, as `time` says.
-pub fn edge_inputs(graph: &HeteroGraph, time: Option<&TimeInput>) -> Vec<Option<EdgeInput>> {
-    let reads_ages = time.is_some() && graph.has_ages();
-    if !reads_ages && !graph.has_edge_values() {
-        return Vec::new();
-    }
-    let of = |relation: &Relation| {
-        let width = relation.values.as_ref().map_or(0, |values| values.width());
-        let time = time.filter(|_| relation.ages.is_some()).cloned();
-        (width > 0 || time.is_some()).then(|| EdgeInput { relation: relation.name.clone(), width, time })
-    };
-    graph.relations().iter().map(of).collect()
-}
-
-/// How a new model reads the ages of the edges of a graph, if it does.
-pub fn time_input(model: &Stage2Model, graph: &HeteroGraph) -> Option<TimeInput> {
-    let learned = model.time_encoding == TimeEncodingKind::Learned;
-    let reads = model.time_encoding != TimeEncodingKind::None;
-    reads.then(|| TimeInput { frequencies: model.time_frequencies, learned, periods: graph.age_periods() })
-}
-
 /// Gives the graph of some data what a training of these settings reads of its edges.
 ///
 /// # Errors
 /// Values, weights or times that cannot be read; ages that are asked for of edges without times, and weights.
 pub fn load_edges(config: &Stage2Config, dataset: &mut Dataset) -> Result<()> {
-    let model = &config.model;
     if config.loader.draws_by_weight() {
         dataset.load_edge_weights("loader.draw")?;
     }
-    if model.edge_values {
-        dataset.load_edge_values()?;
-    } else if dataset.has_edge_values() {
-        dataset.notes.push("edges have values, which the model reads with model.edge_values = true alone".into());
-    }
-    match model.time_encoding {
-        TimeEncodingKind::None => Ok(()),
-        TimeEncodingKind::Fixed | TimeEncodingKind::Learned => dataset.load_ages("model.time_encoding"),
-    }
+    read_edges(config.model.edges(), dataset)
 }
 
 /// The same data with what a training of these settings reads of edges, where it reads anything.
@@ -166,9 +134,7 @@ pub fn load_edges(config: &Stage2Config, dataset: &mut Dataset) -> Result<()> {
 /// # Errors
 /// As for [`load_edges`].
 pub fn with_edges<'a>(config: &Stage2Config, dataset: &'a Dataset) -> Result<Cow<'a, Dataset>> {
-    let model = &config.model;
-    let reads_ages = model.time_encoding != TimeEncodingKind::None;
-    if !(model.edge_values || reads_ages || config.loader.draws_by_weight()) {
+    if !config.model.edges().any() && !config.loader.draws_by_weight() {
         return Ok(Cow::Borrowed(dataset));
     }
     let mut own = dataset.clone();
@@ -181,12 +147,7 @@ pub fn with_edges<'a>(config: &Stage2Config, dataset: &'a Dataset) -> Result<Cow
 /// # Errors
 /// Values or times that cannot be read.
 pub fn graph_for(spec: &AttentionSpec, dataset: &Dataset) -> Result<HeteroGraph> {
-    let edges = || spec.edges.iter().flatten();
-    let graph = match edges().any(|input| input.width > 0) {
-        true => dataset.graph_with_edge_values()?,
-        false => dataset.graph.clone(),
-    };
-    if edges().any(|input| input.time.is_some()) { dataset.with_ages(graph) } else { Ok(graph) }
+    graph_with_edges(&spec.edges, dataset)
 }
 
 /// The labels that a model reads, if it does, of its run at `checkpoint` and for a `dataset`, read from `data`.
@@ -231,24 +192,8 @@ pub fn for_graph(spec: &AttentionSpec, graph: &HeteroGraph, file: &Path) -> Resu
         false => Vec::new(),
         true => types().map(|name| spec.own.iter().flatten().find(|own| *own == name).cloned()).collect(),
     };
-    let found = edge_inputs(graph, spec.edges.iter().flatten().find_map(|input| input.time.as_ref()));
-    let words = |inputs: &[Option<EdgeInput>]| {
-        let mut inputs: Vec<&EdgeInput> = inputs.iter().flatten().collect();
-        inputs.sort_unstable_by_key(|input| &input.relation);
-        let words = inputs.iter().map(|EdgeInput { relation, width, time }| match (width, time) {
-            (width, None) => format!("`{relation}` {width}"),
-            (0, Some(_)) => format!("`{relation}` ages"),
-            (width, Some(_)) => format!("`{relation}` {width} and ages"),
-        });
-        let words: Vec<String> = words.collect();
-        if words.is_empty() { "none".to_owned() } else { words.join(", ") }
-    };
-    let (known, now) = (words(&spec.edges), words(&found));
-    if known != now {
-        let help = "score a graph whose edges have the values and times that the model was trained on";
-        return Err(Error::format(file, "values of edges by relation", now, known, help));
-    }
-    Ok(AttentionSpec { streams, own, edges: found, ..spec.clone() })
+    let edges = inputs_for(&spec.edges, graph, file)?;
+    Ok(AttentionSpec { streams, own, edges, ..spec.clone() })
 }
 
 /// Fails for an input of another width than that of the model.

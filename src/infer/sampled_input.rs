@@ -347,6 +347,7 @@ mod tests {
             types: Vec::new(),
             relations: Vec::new(),
             weighted: Vec::new(),
+            edges: Vec::new(),
             connections: Connections::default(),
             order: None,
             two_hops: None,

@@ -15,8 +15,10 @@ use super::embed::{Source, TrainedOn};
 use super::layerwise::HostScored;
 use crate::config::{RunConfig, Stage2Data, Stage2Input, Stage3Config};
 use crate::error::{Error, Result};
-use crate::features::{Execution, FeatureTable, FoldedLabel, Neighbourhood, NeighbourhoodConfig, label_shares};
-use crate::graph::{Dataset, Features, Filling, HeteroGraph};
+use crate::features::{
+    Execution, FeatureTable, FoldedLabel, IncidentValues, Neighbourhood, NeighbourhoodConfig, label_shares,
+};
+use crate::graph::{Dataset, Features, Filling, HeteroGraph, Subset};
 use crate::metrics::softplus;
 use crate::models::attention::TripleStreamGat;
 use crate::models::device_graph::{DeviceGraph, check_device, upload_features};
@@ -56,22 +58,34 @@ impl Stage2Output {
     }
 }
 
-/// The neighbourhood blocks of a dataset, which was read from `path`.
+/// The neighbourhood blocks of a dataset, which was read from `path`, or of the `part` of it that a training may see.
 ///
 /// # Errors
-/// Data without features, or as for [`Neighbourhood::table`].
+/// Data without features, or without the values of edges that are asked for; as for [`Neighbourhood::table`] and
+/// [`IncidentValues::of`].
 pub fn neighbourhood_table<B: GraphBackend>(
     dataset: &Dataset,
+    part: Option<&Subset>,
     path: &Path,
     config: &NeighbourhoodConfig,
     device: &B::Device,
 ) -> Result<FeatureTable> {
-    let features = dataset.features.as_ref().ok_or_else(|| {
+    let seen = part.map_or(dataset, |part| &part.dataset);
+    let features = seen.features.as_ref().ok_or_else(|| {
         let help = "trees read the features of nodes; add them to the data directory";
         Error::format(path, "features", "a feature file", "none", help)
     })?;
-    let table = Neighbourhood::new(&dataset.graph, features, config)?.table::<B>(device, Execution::default())?;
+    let mut table = Neighbourhood::new(&seen.graph, features, config)?.table::<B>(device, Execution::default())?;
     check_device()?;
+    if config.edge_values {
+        let edges = IncidentValues::of(dataset)?;
+        if edges.columns().is_empty() {
+            let expected = "some, which features.edge_values = true reads";
+            let help = "name columns as `values` of an [[edges]] table and import it again, or leave the key out";
+            return Err(Error::format(path, "values of edges", expected, "none", help));
+        }
+        table.join(edges.columns().to_vec(), &edges.rows(part))?;
+    }
     Ok(table)
 }
 
@@ -83,26 +97,26 @@ const KEPT: usize = 1 << 30;
 pub struct Tables(RefCell<Vec<(NeighbourhoodConfig, bool, Arc<FeatureTable>)>>);
 
 impl Tables {
-    /// As [`neighbourhood_table`] of the data, or of the `part` of them that a training may see. Tables beyond a
-    /// gibibyte in all are not kept.
+    /// As [`neighbourhood_table`]. Tables beyond a gibibyte in all are not kept.
     ///
     /// # Errors
     /// As for [`neighbourhood_table`].
     pub fn of<B: GraphBackend>(
         &self,
-        (dataset, part): (&Dataset, bool),
+        (dataset, part): (&Dataset, Option<&Subset>),
         path: &Path,
         config: &NeighbourhoodConfig,
         device: &B::Device,
     ) -> Result<Arc<FeatureTable>> {
-        if let Some((.., table)) = self.0.borrow().iter().find(|(of, of_part, _)| of == config && *of_part == part) {
+        let is_same = |of: &NeighbourhoodConfig, of_part: bool| of == config && of_part == part.is_some();
+        if let Some((.., table)) = self.0.borrow().iter().find(|(of, of_part, _)| is_same(of, *of_part)) {
             return Ok(Arc::clone(table));
         }
-        let table = Arc::new(neighbourhood_table::<B>(dataset, path, config, device)?);
+        let table = Arc::new(neighbourhood_table::<B>(dataset, part, path, config, device)?);
         let bytes = |table: &FeatureTable| size_of_val(table.values());
         let kept: usize = self.0.borrow().iter().map(|(.., table)| bytes(table)).sum();
         if kept + bytes(&table) <= KEPT {
-            self.0.borrow_mut().push((config.clone(), part, Arc::clone(&table)));
+            self.0.borrow_mut().push((config.clone(), part.is_some(), Arc::clone(&table)));
         }
         Ok(table)
     }
@@ -209,7 +223,7 @@ pub fn table<B: GraphBackend>(
     device: &B::Device,
 ) -> Result<FeatureTable> {
     let inputs = &checkpoint.inputs;
-    let mut table = neighbourhood_table::<B>(dataset, options.data, &inputs.neighbourhood, device)?;
+    let mut table = neighbourhood_table::<B>(dataset, None, options.data, &inputs.neighbourhood, device)?;
     let trained = match options.run {
         Some(run) => match RunConfig::load_kept(&run.join("config.toml"), &[])? {
             RunConfig::Stage3(config) => Some(config),

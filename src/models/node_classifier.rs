@@ -20,11 +20,12 @@ use self::own::Own;
 pub use self::spec::{AttentionShape, ClassifierSpec, RelationShape};
 use self::typed::TypedLayer;
 use self::wavelets::WaveletLayer;
+use super::attention::EdgeLayer;
 use super::device_graph::DeviceGraph;
 use super::layer_norm::LayerNorm;
 use super::named;
 use super::node_input::{BatchRows, NodeInput};
-use super::parameters::Parameters;
+use super::parameters::{Export, Parameters};
 use crate::config::LayerKind;
 use crate::error::Result;
 use crate::metrics::log_sum_exp;
@@ -57,7 +58,9 @@ enum NodeLayer<B: Backend> {
 /// layer are averaged. On several types or relations every relation has a convolution of its own, the mean over
 /// in-neighbours for `gcn` and attention for `gat`, and every type a projection of its nodes themselves; all of them
 /// are added up. The last layer has no activation. Convolutions and means read what edges have for values as their
-/// weights, see [`ClassifierSpec::reading`].
+/// weights, see [`ClassifierSpec::reading`]; attention reads values and ages as that of Stage 2 does
+/// ([`TripleStreamGat`](super::attention::TripleStreamGat)), and a node has a projection of its own then on every
+/// graph, since a loop has no values.
 ///
 /// Other kinds have a projection of the node itself on every graph, and ReLU between layers. With `m_i` the mean over
 /// the in-neighbours of node `i` and `t_i` that over the nodes exactly two edges away, a layer is
@@ -88,6 +91,8 @@ pub struct NodeClassifier<B: Backend> {
     head: Option<Own<B>>,
     /// Of the layers with an activation; empty where rows are not normalised.
     norms: Vec<LayerNorm<B>>,
+    /// By layer: what attention makes of edges; empty where it reads nothing of them.
+    edges: Vec<EdgeLayer<B>>,
     #[module(skip)]
     kind: LayerKind,
 }
@@ -121,7 +126,8 @@ impl<B: GraphBackend> NodeClassifier<B> {
             }
         };
         let head = spec.has_head().then(|| Own::new([spec.layers * spec.hidden, spec.classes], device));
-        let mut model = named::fill(Self { layers, head, norms: Vec::new(), kind: spec.layer }, parameters)?;
+        let (norms, edges) = (Vec::new(), Vec::new());
+        let mut model = named::fill(Self { layers, head, norms, edges, kind: spec.layer }, parameters)?;
         // Last, so that all others begin as they do in the published model.
         if spec.is_normalised() {
             let activated = model.layers.len() - usize::from(!spec.has_head());
@@ -129,7 +135,18 @@ impl<B: GraphBackend> NodeClassifier<B> {
             let norm = |at: usize| LayerNorm::new(names(at), spec.hidden, parameters);
             model.norms = (0..activated).map(norm).collect::<Result<_>>()?;
         }
+        if !spec.edges.is_empty() {
+            let edges = |at: usize| EdgeLayer::new(at, &spec.edges, spec.heads_width(at), parameters);
+            model.edges = (0..spec.layers).map(edges).collect::<Result<_>>()?;
+        }
         Ok(model)
+    }
+
+    /// The parameters under their names: those of edges have the names of Stage 2's.
+    pub fn export(&self, spec: &ClassifierSpec) -> Export {
+        let mut export = named::export(&Self { edges: Vec::new(), ..self.clone() });
+        self.edges.iter().enumerate().for_each(|(at, edges)| edges.export(at, &spec.edges, &mut export));
+        export
     }
 
     /// Logits `[nodes, classes]` of all nodes, by global id. With `training`, a pass and the share of the input values
@@ -158,7 +175,7 @@ impl<B: GraphBackend> NodeClassifier<B> {
                     let (edges, x) = only();
                     vec![conv.propagate(&edges.csr, x.project(conv.weight.val()), pass)]
                 }
-                NodeLayer::Typed(layer) => layer.forward(&block, &x, pass),
+                NodeLayer::Typed(layer) => layer.forward(&block, &x, self.edges.get(at), pass),
                 NodeLayer::Dense(own) => vec![own.of(&x[0])],
                 NodeLayer::Wavelets(layer) => vec![layer.forward(&block, x.into_iter().next().map(NodeInput::dense))],
             };
@@ -268,7 +285,7 @@ impl<B: GraphBackend> NodeClassifier<B> {
             NodeLayer::Gat(conv) => vec![conv.propagate(&edges().csr, block.nodes(x.swap_remove(0)), pass)],
             NodeLayer::Typed(layer) => {
                 let x: Vec<NodeInput<B>> = x.into_iter().map(NodeInput::Dense).collect();
-                layer.forward(block, &x, pass)
+                layer.forward(block, &x, self.edges.get(at), pass)
             }
             NodeLayer::Dense(_) | NodeLayer::Wavelets(_) => {
                 panic!("NodeClassifier: layer: expected one of neighbours in mini-batches, got one of wavelets")
@@ -343,10 +360,13 @@ mod tests {
     use burn_flex::{Flex, FlexDevice};
     use graphsieve_kernels::Csr;
 
+    use std::sync::Arc;
+
     use super::*;
-    use crate::graph::{Adjacency, Features, HeteroGraph, RelationSpec};
-    use crate::models::attention::Connections;
-    use crate::models::parameters::to_host;
+    use crate::config::{EdgeReads, TimeEncodingKind};
+    use crate::graph::{Adjacency, EdgeMatrix, Features, HeteroGraph, RelationSpec};
+    use crate::models::attention::{Connections, edge_names};
+    use crate::models::parameters::{HostTensor, to_host};
 
     const NODES: usize = 30;
     const COLUMNS: usize = 40;
@@ -374,6 +394,7 @@ mod tests {
             types: Vec::new(),
             relations: Vec::new(),
             weighted: Vec::new(),
+            edges: Vec::new(),
             connections: Connections::default(),
             order: None,
             two_hops: None,
@@ -433,10 +454,12 @@ mod tests {
         HeteroGraph::new(vec![("a".into(), 18), ("b".into(), 12)], relations).unwrap()
     }
 
-    /// The formula of a typed layer in f64, one head: `x` `[30, input]` by global id.
+    /// The formula of a typed layer in f64, one head: `x` `[30, input]` by global id. `carried` has the projection and
+    /// the vector of the values of a relation's edges.
     fn dense_layer(
         graph: &HeteroGraph,
         export: &dyn Fn(&str) -> Vec<f64>,
+        carried: &dyn Fn(&str) -> Option<[Vec<f64>; 2]>,
         x: &[Vec<f64>],
         attention: bool,
     ) -> Vec<Vec<f64>> {
@@ -457,17 +480,30 @@ mod tests {
             let weight = export(&format!("relations.{r}.weight"));
             for row in 0..relation.forward.num_rows() {
                 let sources = relation.forward.row(row);
-                let h: Vec<Vec<f64>> =
+                let mut h: Vec<Vec<f64>> =
                     sources.iter().map(|&j| times(&x[offset(relation.src) + j as usize], &weight)).collect();
+                let edges: Option<(Vec<Vec<f64>>, Vec<f64>)> = carried(&relation.name).map(|[weight, vector]| {
+                    // `[output, values]`, as in Stage 2.
+                    let values = relation.values.as_ref().unwrap();
+                    let of = |entry: usize| {
+                        let e: Vec<f64> = values.row(entry).iter().map(|&e| f64::from(e)).collect();
+                        weight.chunks(e.len()).map(|row| dot(row, &e)).collect()
+                    };
+                    (relation.forward.entries(row).map(of).collect(), vector)
+                });
+                let of_edge = |at: usize| edges.as_ref().map_or(0.0, |(messages, vector)| dot(vector, &messages[at]));
                 let share: Vec<f64> = if attention {
                     let [of_src, of_dst] = ["att_src", "att_dst"].map(|name| export(&format!("relations.{r}.{name}")));
                     let own = dot(&of_dst, &times(&x[offset(relation.dst) + row], &weight));
-                    let logits = h.iter().map(|h| own + dot(&of_src, h));
+                    let logits = h.iter().enumerate().map(|(at, h)| own + dot(&of_src, h) + of_edge(at));
                     let exp: Vec<f64> = logits.map(|z| if z > 0.0 { z } else { 0.2 * z }.exp()).collect();
                     exp.iter().map(|e| e / exp.iter().sum::<f64>()).collect()
                 } else {
                     vec![1.0 / sources.len() as f64; sources.len()]
                 };
+                for (h, message) in h.iter_mut().zip(edges.iter().flat_map(|(messages, _)| messages)) {
+                    h.iter_mut().zip(message).for_each(|(h, message)| *h += message);
+                }
                 for (h, share) in h.iter().zip(share) {
                     y[offset(relation.dst) + row].iter_mut().zip(h).for_each(|(y, h)| *y += share * h);
                 }
@@ -478,23 +514,35 @@ mod tests {
 
     #[test]
     fn relations_and_the_node_itself_are_added_up() {
-        let graph = typed_graph();
+        let mut graph = typed_graph();
+        let edges = graph.relations()[0].forward.num_edges();
+        let of_edges = (0..2 * edges).map(|k| ((k * 5) % 17) as f32 / 8.0 - 1.0).collect();
+        graph.set_edge_values("buys", Arc::new(EdgeMatrix::new(of_edges, 2)));
         let values: Vec<f32> = (0..NODES * COLUMNS).map(|k| ((k * 7) % 23) as f32 / 11.0 - 1.0).collect();
         let features = Features::from_f32(values.clone(), NODES, COLUMNS);
-        for (layer, heads) in [(LayerKind::Gcn, None), (LayerKind::Gat, Some(1))] {
+        let all = [(LayerKind::Gcn, None, false), (LayerKind::Gat, Some(1), false), (LayerKind::Gat, Some(1), true)];
+        for (layer, heads, reads) in all {
             let attention =
                 heads.map(|heads| AttentionShape { heads, out_heads: 1, negative_slope: 0.2, dropout: 0.5 });
             let spec = ClassifierSpec { attention, layers: 2, ..spec(layer, 1) }.over(&graph).unwrap();
+            let reads = EdgeReads { values: reads, time: TimeEncodingKind::None, frequencies: 8 };
+            let spec = spec.with_edges_of(reads, &graph);
+            let graph = spec.reading(graph.clone(), &features);
             let model = NodeClassifier::new(&spec, &mut Parameters::from_seed(5, &FlexDevice), &FlexDevice).unwrap();
             let on_device = DeviceGraph::<Flex>::upload(&graph, &FlexDevice).unwrap();
             let got = to_host(model.forward(&on_device, &upload(&graph, &features), None));
-            let tensors = named::export(&model).0;
+            let tensors = model.export(&spec).0;
+            assert_eq!(tensors.contains_key("gat1.W_edge_buys.weight"), reads.values);
             let mut h: Vec<Vec<f64>> =
                 values.chunks(COLUMNS).map(|row| row.iter().map(|&v| f64::from(v)).collect()).collect();
             for at in 0..2 {
-                let values =
-                    |name: &str| tensors[&format!("layers.{at}.{name}")].values.iter().map(|&v| f64::from(v)).collect();
-                h = dense_layer(&graph, &values, &h, layer == LayerKind::Gat);
+                let wide = |tensor: &HostTensor| tensor.values.iter().map(|&v| f64::from(v)).collect::<Vec<f64>>();
+                let values = |name: &str| wide(&tensors[&format!("layers.{at}.{name}")]);
+                let carried = |relation: &str| {
+                    let [weight, vector] = edge_names(at, relation).map(|name| tensors.get(&name).map(wide));
+                    Some([weight?, vector?])
+                };
+                h = dense_layer(&graph, &values, &carried, &h, layer == LayerKind::Gat);
                 let activation = |z: f64| match layer {
                     _ if at == 1 || z > 0.0 => z,
                     LayerKind::Gat => z.exp_m1(),

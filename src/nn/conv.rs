@@ -83,4 +83,22 @@ impl<B: GraphBackend> GraphConv<B> for Conv<B> {
             Conv::Bw(conv) => conv.forward(csr, x),
         }
     }
+
+    fn forward_along(
+        &self,
+        csr: &Csr<B>,
+        x: Nodes<B>,
+        edges: Tensor<B, 2>,
+        training: Option<TrainingPass>,
+    ) -> Tensor<B, 2> {
+        match self {
+            Conv::Gcn(conv) => conv.forward_along(csr, x, edges, training),
+            Conv::Sage(conv) => conv.forward_along(csr, x, edges, training),
+            Conv::Gin(conv) => conv.forward_along(csr, x, edges, training),
+            Conv::Gat(conv) => conv.forward_along(csr, x, edges, training),
+            Conv::GatV2(conv) => conv.forward_along(csr, x, edges, training),
+            Conv::Appnp(conv) => conv.forward_along(csr, x, edges, training),
+            Conv::Bw(conv) => conv.forward_along(csr, x, edges, training),
+        }
+    }
 }

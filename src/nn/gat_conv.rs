@@ -11,7 +11,7 @@ use graphsieve_kernels::{
 };
 
 use super::attention::{
-    Residual, check_no_ages, edges_of, finish_heads, folded, read_of_edges, weighted_sum, weights_of,
+    Residual, by_head, check_no_ages, edges_of, finish_heads, folded, read_of_edges, weighted_sum, weights_of,
 };
 use super::check;
 use super::dropout::{features, of_attention};
@@ -209,11 +209,7 @@ impl<B: GraphBackend> GatConv<B> {
         let x = self.input(csr, x, training);
         let (csr, edges) = edges_of(LAYER, csr, edges, self.read_of_edges(), self.loops(&x));
         let Scores { src, dst } = self.scores(&x);
-        let config = GatConfig {
-            negative_slope: self.negative_slope as f32,
-            attention_dropout: of_attention(self.attention_dropout, training),
-            ..Default::default()
-        };
+        let config = self.config(training);
         let (h, weight) = (x.src().clone(), self.weight.val());
         let ([input, width], [heads, _]) = (weight.dims(), self.att_src.dims());
         let of_dtype = |values: Tensor<B, 2>| if values.dtype() == h.dtype() { values } else { values.cast(h.dtype()) };
@@ -256,13 +252,32 @@ impl<B: GraphBackend> GatConv<B> {
         let width = Some(self.weight.dims()[1]);
         h.check(LAYER, csr, [width, width]);
         let (csr, _) = edges_of(LAYER, csr, EdgeFeatures::none(), self.read_of_edges(), self.loops(&h));
-        let config = GatConfig {
+        let (src, dst) = (h.src().clone(), h.dst().clone());
+        self.finish(gat(&csr, src, dst, self.att_src.val(), self.att_dst.val(), self.config(training)), &h)
+    }
+
+    /// [`GatConv::propagate`] for a caller that attends to more than sources: `attend` is given these, the scores of
+    /// destinations and sources and the number of heads, and makes what arrives, heads side by side.
+    pub(crate) fn propagate_by(
+        &self,
+        h: &Nodes<B>,
+        training: Option<TrainingPass>,
+        attend: impl FnOnce(Tensor<B, 2>, [ScoreColumns<B>; 2], usize, GatConfig) -> Tensor<B, 2>,
+    ) -> Tensor<B, 2> {
+        let scores = |x: &Tensor<B, 2>, vectors: &Param<Tensor<B, 2>>| ScoreColumns {
+            scores: row_dots(x.clone(), by_head(vectors.val())),
+            first: 0,
+        };
+        let scores = [scores(h.dst(), &self.att_dst), scores(h.src(), &self.att_src)];
+        self.finish(attend(h.src().clone(), scores, self.att_src.dims()[0], self.config(training)), h)
+    }
+
+    fn config(&self, training: Option<TrainingPass>) -> GatConfig {
+        GatConfig {
             negative_slope: self.negative_slope as f32,
             attention_dropout: of_attention(self.attention_dropout, training),
             ..Default::default()
-        };
-        let (src, dst) = (h.src().clone(), h.dst().clone());
-        self.finish(gat(&csr, src, dst, self.att_src.val(), self.att_dst.val(), config), &h)
+        }
     }
 
     /// The layer with what edges carry, in the order of `csr`: features, ages or both. The age of a self-loop that is
@@ -364,5 +379,15 @@ impl<B: GraphBackend> GatConv<B> {
 impl<B: GraphBackend> GraphConv<B> for GatConv<B> {
     fn forward(&self, csr: &Csr<B>, x: Nodes<B>, training: Option<TrainingPass>) -> Tensor<B, 2> {
         self.forward(csr, x, training)
+    }
+
+    fn forward_along(
+        &self,
+        csr: &Csr<B>,
+        x: Nodes<B>,
+        edges: Tensor<B, 2>,
+        training: Option<TrainingPass>,
+    ) -> Tensor<B, 2> {
+        self.forward_with_edges(csr, x, edges, training)
     }
 }

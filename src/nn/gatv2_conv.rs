@@ -352,4 +352,14 @@ impl<B: GraphBackend> GraphConv<B> for GatV2Conv<B> {
     fn forward(&self, csr: &Csr<B>, x: Nodes<B>, training: Option<TrainingPass>) -> Tensor<B, 2> {
         self.forward(csr, x, training)
     }
+
+    fn forward_along(
+        &self,
+        csr: &Csr<B>,
+        x: Nodes<B>,
+        edges: Tensor<B, 2>,
+        training: Option<TrainingPass>,
+    ) -> Tensor<B, 2> {
+        self.forward_with_edges(csr, x, edges, training)
+    }
 }

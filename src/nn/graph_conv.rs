@@ -130,6 +130,21 @@ impl TrainingPass {
 pub trait GraphConv<B: GraphBackend>: Module<B> {
     /// Features of the destinations `[csr.num_rows(), width of the layer]`.
     fn forward(&self, csr: &Csr<B>, x: Nodes<B>, training: Option<TrainingPass>) -> Tensor<B, 2>;
+
+    /// The same along edges that have features, `[num_edges, channels]` in the order of `csr`.
+    ///
+    /// # Panics
+    /// If the layer reads none: all but [`GatConv`](super::GatConv) and [`GatV2Conv`](super::GatV2Conv) with
+    /// `edge_channels`.
+    fn forward_along(
+        &self,
+        _csr: &Csr<B>,
+        _x: Nodes<B>,
+        edges: Tensor<B, 2>,
+        _training: Option<TrainingPass>,
+    ) -> Tensor<B, 2> {
+        panic!("GraphConv: edges: expected none for a layer that reads none, got features {:?}", edges.dims())
+    }
 }
 
 /// The sum of matrices and the bias.

@@ -144,9 +144,25 @@ impl<B: GraphBackend, C: GraphConv<B>> HeteroConv<B, C> {
         x: &[Tensor<B, 2>],
         training: Option<TrainingPass>,
     ) -> Vec<Option<Tensor<B, 2>>> {
+        self.forward_with_edges(relations, &vec![None; relations.len()], x, training)
+    }
+
+    /// The layer where edges of some relations have features, `[num_edges, channels]` in the order of its adjacency:
+    /// those relations whose layers read some, [`GatConv`](super::GatConv)s and [`GatV2Conv`](super::GatV2Conv)s.
+    ///
+    /// # Panics
+    /// As [`HeteroConv`], and unless there is an entry per relation, and where a layer reads no features.
+    pub fn forward_with_edges(
+        &self,
+        relations: &[TypedEdges<'_, B>],
+        edges: &[Option<Tensor<B, 2>>],
+        x: &[Tensor<B, 2>],
+        training: Option<TrainingPass>,
+    ) -> Vec<Option<Tensor<B, 2>>> {
         check::size(LAYER, "relations", self.convs.len(), relations.len());
+        check::size(LAYER, "relations of edges", relations.len(), edges.len());
         let mut arrived: Vec<Vec<Tensor<B, 2>>> = vec![Vec::new(); x.len()];
-        for (index, (conv, relation)) in self.convs.iter().zip(relations).enumerate() {
+        for (index, ((conv, relation), edges)) in self.convs.iter().zip(relations).zip(edges).enumerate() {
             relation.check(LAYER, index, x.len());
             let &TypedEdges { csr, src, dst } = relation;
             let nodes = match src == dst {
@@ -154,7 +170,10 @@ impl<B: GraphBackend, C: GraphConv<B>> HeteroConv<B, C> {
                 false => Nodes::Between { src: x[src].clone(), dst: x[dst].clone() },
             };
             let training = training.map(|pass| pass.layer(((pass.layer + 1) << 16) | index as u32));
-            arrived[dst].push(conv.forward(csr, nodes, training));
+            arrived[dst].push(match edges {
+                Some(edges) => conv.forward_along(csr, nodes, edges.clone(), training),
+                None => conv.forward(csr, nodes, training),
+            });
         }
         arrived.into_iter().map(|parts| self.reduce(parts)).collect()
     }

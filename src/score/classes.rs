@@ -24,7 +24,6 @@ use crate::infer::layerwise_classes::class_logits;
 use crate::infer::plan;
 use crate::infer::sampled_input::SampledInput;
 use crate::models::device_graph::{DeviceGraph, check_device};
-use crate::models::named;
 use crate::models::node_classifier::{ClassifierSpec, NodeClassifier, probabilities};
 use crate::models::node_input::NodeInput;
 use crate::models::parameters::{HostTensor, Parameters, to_host};
@@ -46,7 +45,7 @@ impl<B: GraphBackend> Model<B> for Classifier {
         let help = "a node classifier reads the features of --data and gives class probabilities";
         check_unused(&unused, "a node classifier", help)?;
         let (spec, file) = (&self.spec, &self.file);
-        let dataset = Dataset::open_with(&options.data, EdgeReading { directed: spec.directed })?;
+        let mut dataset = Dataset::open_with(&options.data, EdgeReading { directed: spec.directed })?;
         check_data(bundle, options, &dataset, Reads::Features)?;
         let features = &features_for(spec, &dataset, Filling::of_run(&options.checkpoint)?.as_ref(), &options.data)?;
         let graph = &spec.graph_for(&dataset, features, file)?;
@@ -70,6 +69,10 @@ impl<B: GraphBackend> Model<B> for Classifier {
             check_device()?;
             logits
         };
+        if !spec.edges.is_empty() {
+            // With the values that were read: whether they have moved is looked at.
+            dataset.graph = graph.clone();
+        }
         let nodes = dataset.graph.num_nodes();
         let matrix = Array2::from_shape_vec((nodes, spec.classes), probabilities(&logits, spec.classes))
             .unwrap_or_else(|e| unreachable!("one row per node: {e}"));
@@ -87,9 +90,10 @@ impl<B: GraphBackend> Model<B> for Classifier {
         let column_names = run.column_names(filling.as_ref());
         // Through the model, which checks names, shapes and values.
         let model = NodeClassifier::<B>::new(spec, &mut Parameters::from_tensors(&self.tensors, file, device), device)?;
-        let (network, read_out) = of_classifier(spec, &named::export(&model).0, graph);
+        let (network, read_out) = of_classifier(spec, &model.export(spec).0, graph);
         let edges = Edges::new(graph, &network);
         let view = View { network: &network, edges: &edges, features };
+        let edge_columns = &dataset.edge_value_names()[..];
         let mut by_class: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
         nodes.iter().enumerate().for_each(|(at, &node)| by_class.entry(classes.class_of(node)).or_default().push(at));
         let mut explained = BTreeMap::new();
@@ -97,7 +101,7 @@ impl<B: GraphBackend> Model<B> for Classifier {
             let scores = classes.probabilities().column(class as usize).to_vec();
             let names = Names::of_class(dataset, &scores, class);
             let columns = Columns::Features(column_names.as_deref());
-            let model = Described { names: &names, view, columns, edge_columns: &[], labels: false, known: None };
+            let model = Described { names: &names, view, columns, edge_columns, labels: false, known: None };
             let question = Question::Class { class, classes: spec.classes, read_out: read_out.as_ref() };
             for at in places {
                 explained.insert(at, model.explain(run.probability(nodes[at]), nodes[at], &question)?);

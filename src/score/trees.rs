@@ -25,7 +25,7 @@ impl<B: GraphBackend> Model<B> for Trees {
         check_one(devices, "a model of trees")?;
         let help = "trees refine no embeddings; score with a Stage-2 checkpoint for those";
         check_unused(&[("--embeddings", options.embeddings)], "a run of Stage 3", help)?;
-        let dataset = Dataset::open(&options.data)?;
+        let mut dataset = Dataset::open(&options.data)?;
         check_data(bundle, options, &dataset, Reads::Features)?;
         let place = TableOptions {
             checkpoint: &options.checkpoint,
@@ -34,6 +34,9 @@ impl<B: GraphBackend> Model<B> for Trees {
             input: options.input.as_deref(),
         };
         let table = table::<B>(&place, &self.0, &dataset, &devices[0])?;
+        if self.0.inputs.neighbourhood.edge_values {
+            dataset.load_edge_values()?;
+        }
         let scores = Scores::Anomaly(self.0.ensemble.predict(&matrix(&table)?)?);
         Ok(Computed { dataset, scores, embeddings: None })
     }

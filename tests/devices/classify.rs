@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use burn::backend::Autodiff;
 use burn::tensor::{DType, Tensor, TensorData};
-use graphsieve::config::{ClassifyConfig, Draw, Jump, LayerKind, LoaderMode, Norm};
+use graphsieve::config::{ClassifyConfig, Draw, EdgeReads, Jump, LayerKind, LoaderMode, Norm, TimeEncodingKind};
 use graphsieve::data::class_split::ClassSplit;
-use graphsieve::graph::{Adjacency, EdgeMatrix, Features, HeteroGraph, Relation, RelationSpec};
+use graphsieve::graph::{Adjacency, Ages, EdgeMatrix, Features, HeteroGraph, Relation, RelationSpec};
 use graphsieve::infer::layerwise_classes::class_logits;
 use graphsieve::infer::sampled_input::SampledInput;
 use graphsieve::loader::{Batch, FeatureStore, Job, Loader, LoaderOptions};
@@ -535,9 +535,24 @@ pub mod bodies {
         with_weights(graph, &["bought", "knows"])
     }
 
+    /// The same graph, whose edges of the first relation have two values each, and those of the last one ages.
+    fn carrying(mut graph: HeteroGraph) -> HeteroGraph {
+        let edges: Vec<(String, usize)> =
+            graph.relations().iter().map(|of| (of.name.clone(), of.forward.num_edges())).collect();
+        let matrix = |count: usize, width: usize| {
+            let value = |at: usize| number(13 * at, 9) as f32 / 4.0;
+            Arc::new(EdgeMatrix::new((0..count * width).map(value).collect(), width))
+        };
+        graph.set_edge_values(&edges[0].0, matrix(edges[0].1, 2));
+        let (last, count) = &edges[edges.len() - 1];
+        graph.set_ages(last, Ages::Edges(matrix(*count, 1)));
+        graph
+    }
+
     fn graph_of(spec: &ClassifierSpec) -> HeteroGraph {
         let [features, _] = features();
-        spec.reading(if spec.is_typed() { typed_graph() } else { graph() }, &features)
+        let graph = if spec.is_typed() { typed_graph() } else { graph() };
+        spec.reading(if spec.edges.is_empty() { graph } else { carrying(graph) }, &features)
     }
 
     /// The same values, as `.npz` files and as data directories hold them; a node without any.
@@ -561,6 +576,7 @@ pub mod bodies {
             types: Vec::new(),
             relations: Vec::new(),
             weighted: Vec::new(),
+            edges: Vec::new(),
             connections: Connections::default(),
             order: None,
             two_hops: None,
@@ -598,7 +614,12 @@ pub mod bodies {
         };
         let normalised =
             [gcn(2), gat(2, 3, 1), own(sage, 2, Jump::Concat), typed(own(apart, 2, Jump::None))].map(normalised);
-        [plain, vec![typed(gcn(1)), typed(gcn(3)), typed(gat(2, 3, 2))], weighted, beside, normalised.into()].concat()
+        let reads = EdgeReads { values: true, time: TimeEncodingKind::Learned, frequencies: 2 };
+        let carried = vec![
+            gat(2, 3, 1).with_edges_of(reads, &carrying(graph())),
+            typed(gat(2, 3, 2)).with_edges_of(reads, &carrying(typed_graph())),
+        ];
+        [plain, vec![typed(gcn(1)), typed(gcn(3))], weighted, beside, normalised.into(), carried].concat()
     }
 
     fn model<B: GraphBackend>(spec: &ClassifierSpec, device: &B::Device) -> NodeClassifier<B> {

@@ -13,6 +13,7 @@ use graphsieve::error::Error;
 use graphsieve::graph::{Dataset, EdgeMatrix, Features, HeteroGraph, Relation};
 use graphsieve::infer::attention::{edge_inputs, for_graph};
 use graphsieve::loader::{FeatureStore, Job, Loader, LoaderOptions, undrawable};
+use graphsieve::models::attention::Connections;
 use graphsieve::models::device_graph::{DeviceGraph, upload_features};
 use graphsieve::models::parameters::{HostTensor, Parameters, to_host};
 use graphsieve::models::{AttentionSpec, Pass, ReceptiveField, TripleStreamGat};
@@ -415,8 +416,15 @@ fn layer_of(
         w.iter().map(|row| row.iter().zip(x).map(|(w, x)| w * x).sum()).collect()
     };
     let (w, a) = (matrix(format!("gat{layer}.W_pays.weight")), vector(format!("gat{layer}.a_pays")));
-    let (width, own) = (w.len(), w.len() / spec.heads);
-    let mut result = vec![vec![0.0; width]; h.len()];
+    let (width, of_head) = (w.len(), w.len() / spec.heads);
+    // A residual connection, and what a node has of itself.
+    let is_added = spec.connections.residual && h[0].len() == width;
+    let own = spec.own.iter().flatten().next().map(|name| matrix(format!("gat{layer}.W_self_{name}.weight")));
+    let of_itself = |h: &Vec<f64>| -> Vec<f64> {
+        let own = own.as_ref().map_or_else(|| vec![0.0; width], |own| times(own, h));
+        own.iter().enumerate().map(|(c, own)| own + if is_added { h[c] } else { 0.0 }).collect()
+    };
+    let mut result: Vec<Vec<f64>> = h.iter().map(of_itself).collect();
     for relation in graph.relations() {
         let name = &relation.name;
         let w_edge = matrix(format!("gat{layer}.W_edge_{name}.weight"));
@@ -434,7 +442,7 @@ fn layer_of(
                 .collect();
             let at_destination = times(&w, &h[i]);
             for head in 0..spec.heads {
-                let of = head * own..(head + 1) * own;
+                let of = head * of_head..(head + 1) * of_head;
                 let logit = |[source, edge]: &[Vec<f64>; 2]| {
                     let parts =
                         of.clone().map(|c| a[c] * at_destination[c] + a[width + c] * source[c] + a_edge[c] * edge[c]);
@@ -465,19 +473,28 @@ fn attention_over_values_is_that_of_a_dense_loop() {
     let on_device = DeviceGraph::<Flex>::upload(graph, &FlexDevice).unwrap();
     let input = upload_features(graph.node_types(), &features, DType::F32, &FlexDevice).unwrap();
     // One head projects last, more heads project first; 20 inputs are projected first by one head, too.
-    for (heads, hidden) in [(1, 8), (1, 2), (2, 8)] {
+    // Residual connections in both layers, in the second one alone, and beside transforms of the nodes themselves.
+    let account = || vec![Some("account".to_owned())];
+    for (heads, [hidden, output], residual, own) in [
+        (1, [8, 4], false, Vec::new()),
+        (1, [2, 4], false, Vec::new()),
+        (2, [8, 4], false, Vec::new()),
+        (1, [5, 5], true, Vec::new()),
+        (2, [8, 8], true, Vec::new()),
+        (1, [5, 5], true, account()),
+    ] {
         let (streams, edges) = (vec!["pays".into()], edge_inputs(graph, None));
         assert!(edges.iter().flatten().map(|input| input.width).eq([8, 8]));
         let spec = AttentionSpec {
             streams,
             input: 5,
             hidden,
-            output: 4,
+            output,
             heads,
             negative_slope: 0.2,
-            own: Vec::new(),
+            own,
             edges,
-            connections: Default::default(),
+            connections: Connections { residual, ..Connections::default() },
             labels: false,
             pieces: None,
         };
@@ -593,6 +610,84 @@ fn a_training_reads_values_and_its_run_scores_and_explains_with_them() {
     sandbox.succeeds(["import", "tables", "graph.toml", "--out", "plain"]);
     let plain = ["score", &run, "--data", "plain", "--out", "plain.csv", "--device", "cpu"];
     sandbox.refuses(plain, 1, &["values of edges by relation", "found `pays` 2, `pays_T` 2"]);
+}
+
+#[test]
+fn a_classification_reads_values_and_its_run_scores_and_explains_with_them() {
+    let sandbox = Sandbox::new();
+    told_by_amounts(&sandbox);
+    let config = "task = \"classify\"\nname = \"values\"\n[data]\npath = \"data\"\nrow_normalise = false\n[model]\n\
+                  layer = \"gat\"\nhidden = 8\nheads = 2\nout_heads = 2\ndropout = 0.0\nattention_dropout = 0.0\n\
+                  edge_values = true\n[train]\nepochs = 60\nlearning_rate = 2e-2\nbest = \"average_precision\"\n\
+                  [output]\ndir = \"runs\"\nplots = false\n";
+    sandbox.write("classify.toml", config);
+    let trained = |dir: &str, more: &[&str]| {
+        let dir = format!("output.dir={dir}");
+        let train = ["train", "classify.toml", "--device", "cpu", "--set", &dir];
+        let said = sandbox.succeeds([&train[..], more].concat()).stderr;
+        assert_eq!(
+            said.contains("model.edge_values = true alone"),
+            more.contains(&"model.edge_values=false"),
+            "{said}"
+        );
+        let run = sandbox.only_run(&dir[11..]);
+        let evaluation = sandbox.read(&format!("{run}/evaluation.json"));
+        let evaluation: serde_json::Value = serde_json::from_slice(&evaluation).unwrap();
+        (run, evaluation["test_roc_auc"].as_f64().unwrap())
+    };
+    let (run, with) = trained("with", &[]);
+    let (_, without) = trained("without", &["--set", "model.edge_values=false"]);
+    let (_, sampled) = trained("sampled", &["--set", "loader.mode=sampled", "--set", "loader.fanouts=[0, 0]"]);
+    let all = format!("{with} with values, {sampled} in batches, {without} without");
+    assert!(with > 0.95 && sampled > 0.95 && without < 0.8, "{all}");
+
+    // Another import of the same tables has the scores of the training, and what explains them adds up to them.
+    sandbox.succeeds(["import", "tables", "graph.toml", "--with", &run, "--out", "again"]);
+    sandbox.succeeds(["--quiet", "score", &run, "--data", "again", "--out", "s.npy", "--device", "cpu"]);
+    assert!(sandbox.read("s.npy") == sandbox.read(&format!("{run}/probabilities.npy")));
+    let explain = ["--quiet", "explain", &run, "--node", "account:a1", "--format", "json", "--device", "cpu"];
+    let found: Explanation = serde_json::from_str(&sandbox.succeeds(explain).stdout).unwrap();
+    let sum: f64 = found.columns.iter().map(|part| part.contribution).sum();
+    assert!((found.base + sum - found.sum).abs() < 1e-9, "{sum} for {}", found.sum);
+    let amount = found.columns.iter().find(|part| part.column == "pays: amount").unwrap();
+    assert!(amount.block == "values of edges" && amount.contribution > 0.1, "{amount:?}");
+    // Data whose edges have no values are no data of this model.
+    sandbox.write("graph.toml", format!("{NODES}{EDGES}"));
+    sandbox.succeeds(["import", "tables", "graph.toml", "--out", "plain"]);
+    let plain = ["score", &run, "--data", "plain", "--out", "plain.csv", "--device", "cpu"];
+    sandbox.refuses(plain, 1, &["values of edges by relation", "found `pays` 2, `pays_T` 2"]);
+}
+
+#[test]
+fn trees_read_values_of_edges_and_their_run_scores_and_explains_with_them() {
+    let sandbox = Sandbox::new();
+    told_by_amounts(&sandbox);
+    let config = "task = \"stage3\"\n[data]\npath = \"data\"\n[features]\nedge_values = true\n[model]\n\
+                  kind = \"booster\"\ntrees = 30\nmin_data_in_leaf = 5\n\
+                  monotone = { \"pays.edge_max.amount\" = 1 }\n[output]\ndir = \"runs\"\nplots = false\n";
+    sandbox.write("trees.toml", config);
+    sandbox.succeeds(["--quiet", "train", "trees.toml", "--device", "cpu"]);
+    let run = sandbox.only_run("runs");
+    let evaluation = sandbox.read(&format!("{run}/evaluation.json"));
+    let evaluation: serde_json::Value = serde_json::from_slice(&evaluation).unwrap();
+    let area = evaluation["evaluation"]["test"]["overall"]["roc_auc"].as_f64().unwrap();
+    let gain = evaluation["blocks"].as_array().unwrap().iter().find(|of| of["block"] == "edges").unwrap();
+    assert!(area > 0.95 && gain["share"].as_f64().unwrap() > 0.5, "{evaluation}");
+
+    // Another import of the same tables has the scores of the training.
+    sandbox.succeeds(["import", "tables", "graph.toml", "--with", &run, "--out", "again"]);
+    sandbox.succeeds(["--quiet", "score", &run, "--data", "again", "--out", "s.npy", "--device", "cpu"]);
+    assert!(sandbox.read("s.npy") == sandbox.read(&format!("{run}/anomaly_scores_stage3.npy")));
+    let explain = ["--quiet", "explain", &run, "--node", "account:a1", "--format", "json", "--device", "cpu"];
+    let found: Explanation = serde_json::from_str(&sandbox.succeeds(explain).stdout).unwrap();
+    let of_edges = found.columns.iter().filter(|part| part.block == "edges");
+    assert!(of_edges.clone().any(|part| part.column == "pays.edge_mean.amount"));
+    assert!(of_edges.map(|part| part.contribution).sum::<f64>() > 0.1, "{:?}", found.columns);
+
+    sandbox.write("graph.toml", format!("{NODES}{EDGES}"));
+    sandbox.succeeds(["import", "tables", "graph.toml", "--out", "plain"]);
+    let plain = ["train", "trees.toml", "--device", "cpu", "--set", "data.path=plain"];
+    sandbox.refuses(plain, 1, &["values of edges", "features.edge_values = true", "[[edges]]"]);
 }
 
 #[test]

@@ -354,6 +354,7 @@ fn an_edge_that_weighs_nothing_is_never_drawn_and_attention_draws_itself() {
         types: Vec::new(),
         relations: Vec::new(),
         weighted: Vec::new(),
+        edges: Vec::new(),
         connections: Connections::default(),
         order: None,
         two_hops: None,

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use burn_flex::{Flex, FlexDevice};
+use graphsieve::config::NeighbourhoodConfig;
 use graphsieve::graph::Dataset;
+use graphsieve::infer::tree_table::neighbourhood_table;
 use graphsieve::run::evaluation::read_scores;
 
 use crate::known_labels::{computed, flip, with_other_labels};
@@ -294,6 +297,56 @@ fn no_label_that_is_not_known_yet_reaches_the_score_of_an_edge() {
     let (want, got) = (scores(run.clone()), scores(train("later")));
     assert_eq!(want[..end], got[..end]);
     assert_ne!(want[end..150], got[end..150], "later ones read them");
+}
+
+/// Devices that transfers were made with, over edges with values.
+const VIA: &str = r#"
+[[edges]]
+name = "via"
+file = "via.csv"
+src = "device.device"
+dst = "transfer.transfer"
+values = ["signal"]
+"#;
+
+/// Columns of trees, by edge and then by account and device.
+fn bits_of_trees(data: &Dataset) -> Vec<Vec<u32>> {
+    let config = NeighbourhoodConfig { max: true, sum: true, edge_values: true, ..NeighbourhoodConfig::default() };
+    let table = neighbourhood_table::<Flex>(data, None, "data".as_ref(), &config, &FlexDevice).unwrap();
+    let names: Vec<&str> = table.columns().iter().map(|column| column.title.as_deref().unwrap_or_default()).collect();
+    assert!(names.contains(&"via.edge_mean.signal"), "{names:?}");
+    (0..table.num_rows()).map(|node| table.row(node).iter().map(|value| value.to_bits()).collect()).collect()
+}
+
+/// Labels are known late: without windows of what is known, no column tells any of them.
+#[test]
+fn the_label_of_an_edge_is_in_no_column_of_trees_of_any_edge() {
+    let rows = transfers(150);
+    let untimed = EDGES.replace("time = \"time\"\namount = \"amount\"\n", "").replace(", delay = \"2d\"", "");
+    for description in [format!("{untimed}{VIA}"), format!("{BY_TIME}{EDGES}{VIA}")] {
+        let sandbox = sandbox(&rows, &description);
+        let via = |signal: &dyn Fn(usize) -> usize| -> String {
+            let lines = (0..150).map(|at| format!("D{},{at},{}\n", at % 4, signal(at)));
+            ["device,transfer,signal\n".to_owned()].into_iter().chain(lines).collect()
+        };
+        sandbox.write("via.csv", via(&|at| at * 29 % 31));
+        sandbox.succeeds(["import", "tables", "graph.toml", "--out", "data"]);
+        let whole = Dataset::open(&sandbox.path("data")).unwrap();
+        let labels = |data: &Dataset| data.labels.as_ref().unwrap().entries.clone();
+        let columns = bits_of_trees(&whole);
+        for edge in [70, 118, 140] {
+            let other = import_with(&sandbox, &relabelled(&rows, |at| at == edge), &format!("other-{edge}"));
+            let changed = labels(&whole).iter().zip(labels(&other)).filter(|(a, b)| *a != b).count();
+            assert!(changed == 1 && columns == bits_of_trees(&other), "{edge}");
+        }
+        // A value of a later edge changes no column of an edge before it, where there are times.
+        sandbox.write("via.csv", via(&|at| if at == 118 { 500 } else { at * 29 % 31 }));
+        let other = bits_of_trees(&import_with(&sandbox, &rows, "signal"));
+        assert_ne!(columns[118], other[118], "its own value is told");
+        if description.contains("[split]") {
+            assert_eq!(columns[..118], other[..118]);
+        }
+    }
 }
 
 /// Edges without times: both ways, and repeated edges stay apart.

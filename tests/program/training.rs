@@ -136,6 +136,21 @@ fn a_training_ends_when_validation_no_longer_improves() {
     sandbox.succeeds(["--quiet", "train", "--resume", &run, "--device", "cpu"]);
     assert_eq!(String::from_utf8(sandbox.read(&format!("{run}/metrics.jsonl"))).unwrap(), lines);
     sandbox.refuses(train(&["--set", "early_stop.metric=accuracy"]), 2, &["early_stop.metric", "average_precision"]);
+    // Where it moves, what is kept is the epoch of the highest average precision in the log, the first of equals.
+    let moved = ["train.epochs=12", "train.learning_rate=0.05", "early_stop.metric=average_precision"];
+    let moved: Vec<&str> = moved.iter().chain(&["output.dir=moved"]).flat_map(|key| ["--set", *key]).collect();
+    sandbox.succeeds(train(&moved));
+    let run = sandbox.only_run("moved");
+    let lines = String::from_utf8(sandbox.read(&format!("{run}/metrics.jsonl"))).unwrap();
+    let epochs = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let figure = |line: &Value| line["validation_average_precision"].as_f64().unwrap();
+    let figures: Vec<(u64, f64)> = epochs.map(|line| (line["epoch"].as_u64().unwrap(), figure(&line))).collect();
+    let best = figures.iter().copied().reduce(|best, of| if of.1 > best.1 { of } else { best }).unwrap();
+    assert!(figures.len() == 12 && figures.iter().any(|(_, figure)| *figure < best.1), "{figures:?}");
+    let outcome: Value = serde_json::from_slice(&sandbox.read(&format!("{run}/evaluation.json"))).unwrap();
+    assert_eq!(outcome["best_epoch"], best.0, "{figures:?}");
+    let kept = outcome["evaluation"]["validation"]["overall"]["average_precision"].as_f64().unwrap();
+    assert!((kept - best.1).abs() < 1e-9, "{kept} for {best:?}");
 }
 
 #[test]

@@ -4,31 +4,12 @@ use burn::module::{Module, Param};
 use burn::tensor::backend::Backend;
 use burn::tensor::{DType, Tensor};
 use graphsieve_kernels::{Csr, EdgeTerm, GatConfig, GraphBackend, ScoreColumns, TimeEncoding, attend_edges, linear};
-use serde::{Deserialize, Serialize};
 
 use super::ages::{TimeInput, export_time};
+use super::edge_inputs::EdgeInput;
 use crate::error::Result;
 use crate::models::parameters::{Export, Init, Parameters};
 use crate::nn::{RelationEdges, TimeEncoder, folded};
-
-/// A relation whose edges have values or ages that the model reads.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct EdgeInput {
-    /// Name of the relation.
-    pub relation: String,
-    /// Number of values.
-    pub width: usize,
-    /// How the ages are read, where they are.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub time: Option<TimeInput>,
-}
-
-impl EdgeInput {
-    /// Columns that an edge has: its values, then those of its age.
-    pub fn columns(&self) -> usize {
-        self.width + self.time.as_ref().map_or(0, TimeInput::columns)
-    }
-}
 
 /// The parameters of what a relation's edges carry in a layer.
 #[derive(Module, Debug)]
@@ -42,7 +23,7 @@ pub(super) struct EdgeAttention<B: Backend> {
 
 /// Those of all relations in a layer; the list is empty where no relation has any.
 #[derive(Module, Debug)]
-pub(super) struct EdgeLayer<B: Backend> {
+pub(in crate::models) struct EdgeLayer<B: Backend> {
     relations: Vec<Option<EdgeAttention<B>>>,
 }
 
@@ -105,7 +86,7 @@ impl<B: Backend> EdgeLayer<B> {
 }
 
 /// What edges carry, and what a layer makes of it.
-pub(super) struct ReadEdges<'a, B: Backend> {
+pub(in crate::models) struct ReadEdges<'a, B: Backend> {
     parameters: &'a EdgeAttention<B>,
     /// A row per edge.
     values: Option<&'a Tensor<B, 2>>,

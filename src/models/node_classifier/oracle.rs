@@ -73,6 +73,7 @@ fn spec(layer: LayerKind, layers: usize, residual: bool, jump: Jump) -> Classifi
         types: Vec::new(),
         relations: Vec::new(),
         weighted: Vec::new(),
+        edges: Vec::new(),
         connections: Connections { residual, jump, ..Connections::default() },
         order: layer.is_wavelets().then_some(2),
         two_hops: (layer == LayerKind::H2gcn).then_some(0),

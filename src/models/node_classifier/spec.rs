@@ -5,10 +5,10 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::EdgeCut;
-use crate::config::{ClassifyModel, Jump, LayerKind, Norm};
+use crate::config::{ClassifyModel, EdgeReads, Jump, LayerKind, Norm};
 use crate::error::{Error, Result};
 use crate::graph::{Dataset, Features, HeteroGraph};
-use crate::models::attention::Connections;
+use crate::models::attention::{Connections, EdgeInput, edge_inputs, graph_with_edges, inputs_for, time_input};
 
 /// The shape of a [`NodeClassifier`](super::NodeClassifier), and what its input is.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -38,6 +38,9 @@ pub struct ClassifierSpec {
     /// Places of the relations whose edges have weights that the layers read, ascending.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub weighted: Vec<usize>,
+    /// By relation of the graph: what attention reads of its edges. Empty where it reads nothing.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub edges: Vec<Option<EdgeInput>>,
     /// What is beside the layers: normalisation, and more of those with a transform of nodes themselves.
     #[serde(flatten)]
     pub connections: Connections,
@@ -95,9 +98,11 @@ impl ClassifierSpec {
         !self.types.is_empty()
     }
 
-    /// Whether a node has a transform of its own beside one for each relation.
+    /// Whether a node has a transform of its own beside one for each relation: everywhere but in convolution and
+    /// attention on one type with one relation, where it has a loop, and in attention also there where edges are read,
+    /// since a loop has no values.
     pub fn has_own(&self) -> bool {
-        self.is_typed() || self.layer.has_own()
+        self.is_typed() || self.layer.has_own() || !self.edges.is_empty()
     }
 
     /// Whether a linear head reads all layers.
@@ -114,6 +119,12 @@ impl ClassifierSpec {
     pub fn widths(&self, at: usize) -> [usize; 2] {
         let last = at + 1 == self.layers && !self.has_head();
         [if at == 0 { self.input } else { self.hidden }, if last { self.classes } else { self.hidden }]
+    }
+
+    /// Columns of all heads of layer `at` side by side.
+    pub fn heads_width(&self, at: usize) -> usize {
+        let averaged = self.attention.filter(|_| at + 1 == self.layers).map_or(1, |shape| shape.out_heads);
+        averaged * self.widths(at)[1]
     }
 
     /// Relations of the graph that the layers read.
@@ -154,10 +165,21 @@ impl ClassifierSpec {
         Self { weighted: relations.filter(|(_, of)| of.weights.is_some()).map(|(at, _)| at).collect(), ..self }
     }
 
-    /// A graph as the layers read it: the values of its edges are the weights that they read, which it has. Convolution
-    /// on one type adds loops, so that those of the graph weigh nothing. Nodes two edges away are one more relation,
-    /// and edges are cut by the `features` of the nodes.
+    /// The same shape, whose attention reads of the edges of the graph what it was given of them.
+    pub fn with_edges_of(self, reads: EdgeReads, graph: &HeteroGraph) -> Self {
+        if !reads.any() {
+            return self;
+        }
+        Self { edges: edge_inputs(graph, time_input(reads, graph).as_ref()), ..self }
+    }
+
+    /// A graph as the layers read it: the values of its edges are those that attention reads, or the weights that
+    /// others read, which it has. Convolution on one type adds loops, so that those of the graph weigh nothing. Nodes
+    /// two edges away are one more relation, and edges are cut by the `features` of the nodes.
     pub fn reading(&self, graph: HeteroGraph, features: &Features) -> HeteroGraph {
+        if !self.edges.is_empty() {
+            return graph;
+        }
         let of_loops = if self.has_own() { None } else { Some(0.0) };
         let graph = graph.with_weights_as_values(|at| self.weighted.contains(&at), of_loops);
         let graph = match self.two_hops {
@@ -173,9 +195,15 @@ impl ClassifierSpec {
     /// The graph of some data with these `features` as the layers read it; `file` is the checkpoint.
     ///
     /// # Errors
-    /// As [`check_graph`](Self::check_graph) and [`Dataset::graph_with_weights_of`].
+    /// As [`check_graph`](Self::check_graph), [`Dataset::graph_with_weights_of`], [`graph_with_edges`] and
+    /// [`inputs_for`].
     pub fn graph_for(&self, dataset: &Dataset, features: &Features, file: &Path) -> Result<HeteroGraph> {
         self.check_graph(&dataset.graph, file)?;
+        if !self.edges.is_empty() {
+            let graph = graph_with_edges(&self.edges, dataset)?;
+            inputs_for(&self.edges, &graph, file)?;
+            return Ok(graph);
+        }
         let relations = dataset.graph.relations();
         let read: Vec<&str> = self.weighted.iter().map(|&at| relations[at].name.as_str()).collect();
         Ok(self.reading(dataset.graph_with_weights_of(&read, file)?, features))
@@ -227,6 +255,10 @@ impl ClassifierSpec {
         if self.weighted.iter().any(|&at| at >= relations) || !self.weighted.is_empty() && !self.layer.reads_weights() {
             let expected = format!("relations below {relations} of a graph convolution or of means");
             return refused("edge_weights", expected, format!("{:?} of {:?}", self.weighted, self.layer));
+        }
+        if !self.edges.is_empty() && (self.layer != LayerKind::Gat || self.edges.len() != relations) {
+            let expected = format!("what gat reads of the edges of {relations} relations");
+            return refused("edges", expected, format!("{} of {:?}", self.edges.len(), self.layer));
         }
         let of_layer = [
             ("attention", "gat", self.layer == LayerKind::Gat, self.attention.is_some()),
@@ -302,6 +334,7 @@ mod tests {
             types: Vec::new(),
             relations: Vec::new(),
             weighted: Vec::new(),
+            edges: Vec::new(),
             connections: Connections::default(),
             order: None,
             two_hops: None,

@@ -9,6 +9,7 @@ use super::ClassifierSpec;
 use super::difference::DifferenceConv;
 use super::own::Own;
 use crate::config::LayerKind;
+use crate::models::attention::EdgeLayer;
 use crate::models::node_input::NodeInput;
 use crate::nn::{
     Aggregation, Block, GatConv, GatConvConfig, Nodes, RelationEdges, SageConv, SageConvConfig, TrainingPass,
@@ -21,8 +22,10 @@ use crate::nn::{
 /// ```
 ///
 /// `conv_r` is the mean over the in-neighbours of the relation, projected, the same with a [`DifferenceConv`], or graph
-/// attention among them. A mean is weighted where the edges of the relation have weights: their values. A node comes in
-/// by `W_t` alone: no self-loop is added. A residual connection is an identity in `W_t`.
+/// attention among them. A mean is weighted where the edges of the relation have weights: their values. Attention reads
+/// values and ages of edges as that of Stage 2 does
+/// ([`TripleStreamGat`](crate::models::attention::TripleStreamGat)). A node comes in by `W_t` alone: no self-loop is
+/// added. A residual connection is an identity in `W_t`.
 ///
 /// # Source
 /// Schlichtkrull et al., Modeling relational data with graph convolutional networks (ESWC 2018), equation 2, with
@@ -68,8 +71,15 @@ impl<B: GraphBackend> TypedLayer<B> {
     /// The result of every type, `[rows after the layer, output]`; a type without rows has an empty matrix.
     ///
     /// # Shapes
-    /// `x` has the rows before the layer of every type.
-    pub fn forward(&self, block: &Block<B>, x: &[NodeInput<B>], pass: Option<TrainingPass>) -> Vec<Tensor<B, 2>> {
+    /// `x` has the rows before the layer of every type; `carried` is what attention makes of the edges, where it reads
+    /// any.
+    pub fn forward(
+        &self,
+        block: &Block<B>,
+        x: &[NodeInput<B>],
+        carried: Option<&EdgeLayer<B>>,
+        pass: Option<TrainingPass>,
+    ) -> Vec<Tensor<B, 2>> {
         let of_type = |(t, own): (usize, &Own<B>)| {
             let weight = own.weight.val();
             let rows = x[t].selected(&block.kept[t]);
@@ -83,7 +93,7 @@ impl<B: GraphBackend> TypedLayer<B> {
             let mut parts = vec![rows.project(weight)];
             parts.extend(block.edges.iter().filter(|edges| edges.dst == t).flat_map(|edges| {
                 let pass = pass.map(|pass| pass.layer(((pass.layer + 1) << 16) | edges.relation as u32));
-                self.along(edges, block, x, &rows, pass)
+                self.along(edges, block, (x, &rows), carried, pass)
             }));
             combine(parts, Some(own.bias.val()), 1.0, Activation::Identity)
         };
@@ -95,8 +105,8 @@ impl<B: GraphBackend> TypedLayer<B> {
         &self,
         edges: &RelationEdges<B>,
         block: &Block<B>,
-        x: &[NodeInput<B>],
-        after: &NodeInput<B>,
+        (x, after): (&[NodeInput<B>], &NodeInput<B>),
+        carried: Option<&EdgeLayer<B>>,
         pass: Option<TrainingPass>,
     ) -> Vec<Tensor<B, 2>> {
         match &self.relations[edges.relation] {
@@ -115,7 +125,14 @@ impl<B: GraphBackend> TypedLayer<B> {
                     true => block.destinations(edges.dst, src.clone()),
                     false => after.project(weight),
                 };
-                vec![conv.propagate(&edges.csr, Nodes::Between { src, dst }, pass)]
+                let nodes = Nodes::Between { src, dst };
+                let Some(of_edges) = carried.and_then(|carried| carried.of(edges)) else {
+                    return vec![conv.propagate(&edges.csr, nodes, pass)];
+                };
+                vec![conv.propagate_by(&nodes, pass, |h, scores, heads, config| {
+                    let [sums, messages] = of_edges.attend(&edges.csr, h, scores, heads, config);
+                    sums + messages
+                })]
             }
         }
     }

@@ -40,18 +40,6 @@ pub(in crate::score) fn of_attention(
         };
         (0..graph.node_types().len()).map(with_identity).collect()
     };
-    let of_edges = |at: usize, output: usize, input: &Option<EdgeInput>| {
-        let input = input.as_ref()?;
-        let [weight, vector] = edge_names(at - 1, &input.relation).map(values);
-        let time = input.time.as_ref().map(|_| {
-            let [frequency, phase] = time_names(at - 1, &input.relation).map(values);
-            TimeTransform {
-                frequency: frequency.iter().map(|&log| f64::from(log).exp()).collect(),
-                phase: phase.iter().map(|&phase| f64::from(phase)).collect(),
-            }
-        });
-        Some(EdgeTransform::new(Matrix::transposed([input.columns(), output], weight), spec.heads, vector, time))
-    };
     let wide = |name: String| values(name).iter().map(|&value| f64::from(value)).collect::<Vec<f64>>();
     let gate = |at: usize, name: &Option<String>| {
         let name = name.as_ref().filter(|_| spec.connections.gate)?;
@@ -77,7 +65,7 @@ pub(in crate::score) fn of_attention(
             averaged: false,
             activation: Activation::Elu,
             transforms: spec.streams.iter().map(of_stream).collect(),
-            edges: spec.edges.iter().map(|input| of_edges(at, output, input)).collect(),
+            edges: edges_of(&spec.edges, tensors, at - 1, output, spec.heads),
             own: own_of(at, [input, output]),
             bias: Vec::new(),
             gates: spec.own.iter().map(|name| gate(at, name)).collect(),
@@ -105,6 +93,31 @@ pub(in crate::score) fn of_attention(
         }
     };
     (network, Head { weights, bias: f64::from(values("score_head.bias".into())[0]), joined })
+}
+
+/// By relation what layer `at`, counted from 0, makes of the values and ages of its edges: `output` columns, all heads
+/// side by side.
+fn edges_of(
+    inputs: &[Option<EdgeInput>],
+    tensors: &BTreeMap<String, HostTensor>,
+    at: usize,
+    output: usize,
+    heads: usize,
+) -> Vec<Option<EdgeTransform>> {
+    let values = |name: String| &tensors[&name].values[..];
+    let of = |input: &Option<EdgeInput>| {
+        let input = input.as_ref()?;
+        let [weight, vector] = edge_names(at, &input.relation).map(values);
+        let time = input.time.as_ref().map(|_| {
+            let [frequency, phase] = time_names(at, &input.relation).map(values);
+            TimeTransform {
+                frequency: frequency.iter().map(|&log| f64::from(log).exp()).collect(),
+                phase: phase.iter().map(|&phase| f64::from(phase)).collect(),
+            }
+        });
+        Some(EdgeTransform::new(Matrix::transposed([input.columns(), output], weight), heads, vector, time))
+    };
+    inputs.iter().map(of).collect()
 }
 
 /// Those of a node classifier, whose relations are in the order of the graph's; `tensors` has them all.
@@ -167,7 +180,7 @@ pub(in crate::score) fn of_classifier(
                 LayerKind::Gat => Activation::Elu,
                 _ => Activation::Relu,
             },
-            edges: Vec::new(),
+            edges: edges_of(&spec.edges, tensors, at, width, heads),
             transforms: match with_own {
                 true => (0..relations).map(|r| transform(format!("layers.{at}.relations.{r}"))).collect(),
                 false => vec![transform(format!("layers.{at}"))],

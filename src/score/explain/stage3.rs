@@ -10,7 +10,7 @@ use super::names::Names;
 use super::similar::Known;
 use super::{MOST_NEIGHBOURS, by_magnitude};
 use crate::error::Result;
-use crate::features::{Execution, FeatureTable, Neighbourhood};
+use crate::features::{Execution, FeatureTable, IncidentValues, Neighbourhood};
 use crate::graph::{Adjacency, Features, HeteroGraph, RelationSpec};
 use crate::infer::tree_table::{EMBEDDING, STAGE2_EMBEDDING};
 use crate::models::tree_ensemble::{TreeCheckpoint, TreeEnsemble};
@@ -109,6 +109,7 @@ impl Forest<'_> {
             Ok(attributions.base + attributions.values.iter().sum::<f64>())
         };
         let with = sum(table.row(node as usize))?;
+        let edges = config.edge_values.then(|| IncidentValues::of(names.dataset)).transpose()?;
         let mut parts = Vec::with_capacity(ends.len());
         for end in ends {
             let without = ego.without(node, end)?;
@@ -118,6 +119,10 @@ impl Forest<'_> {
             // The blocks of the stages before stay as they are.
             let mut row = table.row(node as usize).to_vec();
             row[..width].copy_from_slice(of_ego.row(own));
+            if let Some(edges) = &edges {
+                let of_edges = edges.row_without(node, end);
+                row[width..width + of_edges.len()].copy_from_slice(&of_edges);
+            }
             let removal = with - sum(&row)?;
             parts.push(NeighbourPart {
                 node: end,

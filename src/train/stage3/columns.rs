@@ -135,8 +135,9 @@ mod tests {
     use crate::features::Block;
 
     fn columns() -> Vec<Column> {
-        let column = |name: &str, block: Block| Column { name: name.into(), block };
-        vec![column("x0", Block::Raw), column("x1", Block::Raw), column("mean1.x0", Block::Mean)]
+        [("x0", Block::Raw), ("x1", Block::Raw), ("mean1.x0", Block::Mean)]
+            .map(|(name, block)| Column::new(name, block))
+            .into()
     }
 
     fn model(set: impl FnOnce(&mut ForestConfig)) -> TreeModel {

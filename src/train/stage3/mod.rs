@@ -154,6 +154,10 @@ pub fn run<B: GraphBackend + TreeBackend>(
     // Last: whoever finds scores finds their threshold and calibration, too.
     write_npy_f32(run.output(STAGE3_SCORES_FILE), &ArrayView1::from(&scores))?;
     let learned = if refits { split.training_and_validation() } else { split.train.clone() };
+    if config.features.neighbourhood.edge_values {
+        // Whether they have moved is looked at.
+        dataset.load_edge_values()?;
+    }
     origin.finish(&run, &Profile::of_training(&dataset, Some(&scores), &learned))?;
     progress.update(steps as u64, "");
     progress.finish(&format!("{} trees{}", outcome.trees, if refits { ", grown anew" } else { "" }));
@@ -270,9 +274,9 @@ fn fitted<B: GraphBackend + TreeBackend>(
         None => Folds::default(),
     };
     let neighbourhood =
-        |of: &Dataset, part| tables.of::<B>((of, part), &config.data.path, &config.features.neighbourhood, device);
-    let mut table = neighbourhood(dataset, false)?;
-    let mut of_training = known.as_ref().map(|known| neighbourhood(&known.dataset, true)).transpose()?;
+        |part| tables.of::<B>((dataset, part), &config.data.path, &config.features.neighbourhood, device);
+    let mut table = neighbourhood(None)?;
+    let mut of_training = known.as_ref().map(|known| neighbourhood(Some(known))).transpose()?;
     let names = dataset.feature_names.as_deref().unwrap_or_default();
     check_names(config, &table, names)?;
     // What is refused above leaves no directory.

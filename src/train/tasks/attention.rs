@@ -22,15 +22,13 @@ use crate::data::split::Split;
 use crate::error::Result;
 use crate::graph::formats::atomic_write;
 use crate::graph::{Dataset, Features, HeteroGraph, NodeType, Subset, write_npy_f32};
-use crate::infer::attention::{
-    check_own, edge_inputs, host_scores, input_features, load_edges, own_types, time_input, with_edges,
-};
+use crate::infer::attention::{check_own, edge_inputs, host_scores, input_features, load_edges, own_types, with_edges};
 use crate::infer::label_input::beside;
 use crate::infer::layerwise::{self, HostScored};
 use crate::infer::plan;
 use crate::loader::{Batch, FeatureStore};
 use crate::models::attention::{
-    AttentionSpec, Connections, EpochDrop, Pass, PassDropout, PieceInput, TripleStreamGat, projects_last,
+    AttentionSpec, Connections, EpochDrop, Pass, PassDropout, PieceInput, TripleStreamGat, projects_last, time_input,
 };
 use crate::models::device_graph::{DeviceGraph, upload_features};
 use crate::models::graph_part::{Division, GraphPart};
@@ -424,7 +422,7 @@ impl<B: GraphBackend> Attention<B> {
             heads: config.model.heads,
             negative_slope: config.model.negative_slope as f32,
             own: own_types(config.model.own, host),
-            edges: edge_inputs(host, time_input(&config.model, host).as_ref()),
+            edges: edge_inputs(host, time_input(config.model.edges(), host).as_ref()),
             connections: Connections::of(&config.model),
             labels: known.is_some(),
             pieces: None,

@@ -18,6 +18,7 @@ pub fn trials() -> Vec<Trial> {
         a_layer_on_one_kind_of_nodes_says_so,
         a_rate_of_one_is_refused,
         a_relation_without_a_layer_is_refused,
+        features_of_edges_that_no_layer_reads_are_refused,
         relations_that_do_not_fit_are_refused,
         widths_of_relations_that_do_not_fit_are_refused,
         a_seed_means_the_same_weights_and_another_one_others,
@@ -89,6 +90,15 @@ fn a_relation_without_a_layer_is_refused() {
     refuses("HeteroConv: relations: expected 1, got 0", || {
         let config = HeteroConvConfig::new(vec![ConvConfig::Gcn(GcnConvConfig::new(4, 2))]);
         config.init::<Flex>(&Default::default()).forward(&[], &[zeros(3, 4)], None);
+    });
+}
+
+fn features_of_edges_that_no_layer_reads_are_refused() {
+    refuses("GraphConv: edges: expected none for a layer that reads none, got features [3, 2]", || {
+        let config = HeteroConvConfig::new(vec![ConvConfig::Gcn(GcnConvConfig::new(4, 2))]);
+        let (layer, csr) = (config.init::<Flex>(&Default::default()), ring(3));
+        let relations = [TypedEdges { csr: &csr, src: 0, dst: 0 }];
+        layer.forward_with_edges(&relations, &[Some(zeros(3, 2))], &[zeros(3, 4)], None);
     });
 }
 

@@ -240,21 +240,26 @@ pub fn hetero_weighs_relations_by_attention<B: GraphBackend>(device: &B::Device)
     let x = COUNTS.map(|count| features(count as u64, count, 4));
     let tensors = x.clone().map(|x| upload::<B>(&x, device));
     let csrs: Vec<_> = relations().iter().map(|(f, ..)| csr::<B>(f, device)).collect();
+    // The edges of every other relation have features.
+    let of_edges = |r: usize, f: &Fixture| r.is_multiple_of(2).then(|| features(10 + r as u64, f.num_edges(), 3));
+    let features_of: Vec<_> = relations().iter().enumerate().map(|(r, (f, ..))| of_edges(r, f)).collect();
+    let edges: Vec<_> = features_of.iter().map(|of| of.as_ref().map(|of| upload::<B>(of, device))).collect();
     let conv = |seed: u64| {
         let config = GatConvConfig::new(4, 2).with_heads(3).with_add_self_loops(false).with_dst_channels(Some(4));
+        let config = config.with_edge_channels(features_of[seed as usize].as_ref().map(|_| 3));
         ConvConfig::Gat(config.with_bias(false).with_seed(seed))
     };
     for (per_node, activation) in [(false, Activation::Elu), (true, Activation::Relu)] {
         let attention = SemanticAttentionConfig::new(6).with_hidden_channels(5).with_activation(activation);
         let config = HeteroConvConfig::new((0..csrs.len() as u64).map(conv).collect());
         let layer = filled(config.with_aggr(attention.with_per_node(per_node).into()).init::<B>(device));
-        let got = layer.forward(&typed(&csrs), &tensors, None);
+        let got = layer.forward_with_edges(&typed(&csrs), &edges, &tensors, None);
         for (t, got) in got.into_iter().enumerate() {
-            let into = relations().into_iter().zip(&layer.convs).filter(|((_, _, dst), _)| *dst == t);
-            let part = |((f, src, _), conv): ((Fixture, usize, usize), &Conv<B>)| {
-                let Conv::Gat(conv) = conv else { unreachable!("all are") };
-                gat(conv, &oracle::edges(&f, None), (&x[src], &x[t]), |_, _, _| 1.0).0
+            let part = |(r, (f, src, _)): (usize, (Fixture, usize, usize))| {
+                let Conv::Gat(conv) = &layer.convs[r] else { unreachable!("all are") };
+                gat(conv, &oracle::edges(&f, features_of[r].as_ref()), (&x[src], &x[t]), |_, _, _| 1.0).0
             };
+            let into = relations().into_iter().enumerate().filter(|(_, (_, _, dst))| *dst == t);
             let parts: Vec<Matrix> = into.map(part).collect();
             let attention = layer.attention.as_ref().unwrap();
             let (want, _) = semantic_attention(attention, (per_node, activation), &parts);

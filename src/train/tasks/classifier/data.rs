@@ -3,11 +3,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::config::{Best, ClassifyConfig, ClassifyLoss, LayerKind};
+use crate::config::{Best, ClassifyAttention, ClassifyConfig, ClassifyLoss, LayerKind};
 use crate::data::class_split::ClassSplit;
 use crate::error::{Error, Result};
 use crate::graph::{Dataset, EdgeReading, Features, Filling};
-use crate::models::attention::Connections;
+use crate::models::attention::{Connections, read_edges};
 use crate::models::node_classifier::{AttentionShape, ClassifierSpec, EdgeCut};
 use crate::run::splits::{class_split_of, classes_within};
 use crate::train::session::part_note;
@@ -37,11 +37,14 @@ impl ClassifierData {
                 dataset.load_edge_weights(key)?;
             }
         }
+        if let Some(attention) = &config.model.attention {
+            read_edges(attention.edges(), &mut dataset)?;
+        }
         let split = class_split_of(&dataset, &*dataset.node_classes(path)?, &config.split, config.seed)?;
         Self::of(config, Arc::new(dataset), split, begun)
     }
 
-    /// Of data that are read and divided already, with the weights of edges that are asked for.
+    /// Of data that are read and divided already, with the weights, values and ages of edges that are asked for.
     ///
     /// # Errors
     /// Data that lack features or labels.
@@ -71,6 +74,7 @@ impl ClassifierData {
             types: Vec::new(),
             relations: Vec::new(),
             weighted: Vec::new(),
+            edges: Vec::new(),
             connections: Connections {
                 residual: config.model.residual,
                 norm: config.model.norm,
@@ -98,6 +102,15 @@ impl ClassifierData {
                 spec.with_weights_of(&dataset.graph)
             }
             false => spec,
+        };
+        let reads = config.model.attention.as_ref().map(ClassifyAttention::edges).filter(|reads| reads.any());
+        let spec = match reads {
+            None => spec,
+            // Periods of ages that begin with what training may see.
+            Some(reads) => match dataset.training_part() {
+                None => spec.with_edges_of(reads, &dataset.graph),
+                Some(known) => spec.with_edges_of(reads, &known.dataset.graph),
+            },
         };
         drop(classes);
         Ok(Self { dataset, features, filling, spec, split })

@@ -17,7 +17,6 @@ use crate::infer::sampled_input::SampledInput;
 use crate::loader::{Batch, FeatureStore};
 use crate::metrics::ClassReport;
 use crate::models::device_graph::check_device;
-use crate::models::named;
 use crate::models::node_classifier::{ClassifierSpec, NodeClassifier};
 use crate::models::parameters::{Export, Parameters, to_host};
 use crate::models::precision::dtype_on;
@@ -183,6 +182,11 @@ impl<B: GraphBackend> Classifier<B> {
     }
 }
 
+/// Whether a parameter is no bias, no number of normalisation, and no frequency or phase of ages.
+fn is_weight(name: &str) -> bool {
+    !name.ends_with(".bias") && !name.starts_with("norms.") && !name.contains(".time.")
+}
+
 impl<B: GraphBackend> Task<B> for Classifier<B> {
     type Model = NodeClassifier<Autodiff<B>>;
     type Inner = NodeClassifier<B>;
@@ -213,14 +217,16 @@ impl<B: GraphBackend> Task<B> for Classifier<B> {
     }
 
     fn export(&self, model: &Self::Inner) -> Export {
-        named::export(model)
+        model.export(&self.spec)
     }
 
     fn optimiser(&self) -> Optimiser<B, Self::Model> {
         let ClassifyTrain { weight_decay, decayed_layers, .. } = self.config.train;
         let applies: fn(&str) -> bool = match decayed_layers {
-            DecayedLayers::First => |name| name.starts_with("layers.0.") && !name.ends_with(".bias"),
-            DecayedLayers::All => |name| !name.ends_with(".bias") && !name.starts_with("norms."),
+            DecayedLayers::First => {
+                |name| (name.starts_with("layers.0.") || name.starts_with("edges.0.")) && is_weight(name)
+            }
+            DecayedLayers::All => is_weight,
         };
         let optimiser = Optimiser::new(&self.train);
         if weight_decay == 0.0 {

@@ -12,11 +12,10 @@ use rand_chacha::ChaCha8Rng;
 use super::super::super::parameters::of_classifier;
 use super::super::*;
 use super::{ALL, assert_adds_up};
-use crate::config::{Jump, LayerKind, Norm};
-use crate::graph::{Adjacency, EdgeMatrix, Features, HeteroGraph, RelationSpec};
-use crate::models::attention::Connections;
+use crate::config::{EdgeReads, Jump, LayerKind, Norm, TimeEncodingKind};
+use crate::graph::{Adjacency, Ages, EdgeMatrix, Features, HeteroGraph, RelationSpec};
+use crate::models::attention::{Connections, EdgeInput};
 use crate::models::device_graph::DeviceGraph;
-use crate::models::named;
 use crate::models::node_classifier::{AttentionShape, ClassifierSpec, EdgeCut, NodeClassifier};
 use crate::models::node_input::NodeInput;
 use crate::models::parameters::{HostTensor, Parameters, to_host};
@@ -84,6 +83,7 @@ fn spec(layer: LayerKind, layers: usize, heads: [usize; 2], row_normalise: bool)
         types: Vec::new(),
         relations: Vec::new(),
         weighted: Vec::new(),
+        edges: Vec::new(),
         connections: Connections::default(),
         order: None,
         two_hops: None,
@@ -101,7 +101,7 @@ impl Trained {
     fn new(spec: ClassifierSpec) -> Self {
         let model =
             NodeClassifier::<Flex>::new(&spec, &mut Parameters::from_seed(1, &FlexDevice), &FlexDevice).unwrap();
-        let (mut tensors, mut rng) = (named::export(&model).0, ChaCha8Rng::seed_from_u64(2));
+        let (mut tensors, mut rng) = (model.export(&spec).0, ChaCha8Rng::seed_from_u64(2));
         tensors.values_mut().flat_map(|t| &mut t.values).for_each(|value| *value = rng.random_range(-1.0..1.0));
         Self { spec, tensors }
     }
@@ -147,8 +147,9 @@ fn check(graph: &HeteroGraph, specs: impl IntoIterator<Item = ClassifierSpec>) {
             assert_adds_up(node, &found, found.logit);
             let paths = found.entries.iter().flat_map(|entry| &entry.paths);
             let paths: f64 = paths.map(|path| path.contribution).sum();
+            let of_values: f64 = found.entries.iter().map(|entry| entry.of_values).sum();
             if model.spec.layers == 2 && model.spec.order.is_none() {
-                assert!((found.base + found.biases + paths - found.logit).abs() < 1e-9);
+                assert!((found.base + found.biases + paths + of_values - found.logit).abs() < 1e-9);
             }
             for entry in found.entries.iter().filter(|entry| entry.source != node) {
                 let ends = (node.min(entry.source), node.max(entry.source));
@@ -215,6 +216,32 @@ fn relations_and_the_nodes_own_transform_are_explained_as_they_compute() {
     let attention = [(2, [2, 3]), (3, [4, 1])].map(|(layers, heads)| spec(LayerKind::Gat, layers, heads, layers == 3));
     let means = [1, 2, 3].map(|layers| spec(LayerKind::Gcn, layers, [1, 1], layers == 2));
     check(&typed_graph(), means.into_iter().chain(attention));
+}
+
+/// The same graph, edges of some of whose relations have two values, and those among the first type ages.
+fn with_values_and_ages(mut graph: HeteroGraph) -> HeteroGraph {
+    let edges: Vec<(String, usize)> =
+        graph.relations().iter().map(|of| (of.name.clone(), of.forward.num_edges())).collect();
+    let matrix = |count: usize, width: usize| {
+        let value = |at: usize| ((at * 7 + 3) % 11) as f32 / 5.0;
+        Arc::new(EdgeMatrix::new((0..count * width).map(value).collect(), width))
+    };
+    graph.set_edge_values(&edges[0].0, matrix(edges[0].1, 2));
+    let (last, count) = &edges[edges.len() - 1];
+    graph.set_ages(last, Ages::Edges(matrix(*count, 1)));
+    graph
+}
+
+#[test]
+fn values_and_ages_of_edges_are_explained_as_they_compute() {
+    for graph in [with_values_and_ages(graph()), with_values_and_ages(typed_graph())] {
+        let reads = EdgeReads { values: true, time: TimeEncodingKind::Learned, frequencies: 2 };
+        let of = |(layers, heads)| spec(LayerKind::Gat, layers, heads, false).over(&graph).unwrap();
+        let specs = [(1, [1, 2]), (2, [4, 3])].map(of).map(|spec| spec.with_edges_of(reads, &graph));
+        let input = |of: fn(&EdgeInput) -> bool| specs[0].edges.iter().flatten().any(of);
+        assert!(input(|input| input.width == 2) && input(|input| input.time.is_some()));
+        check(&graph, specs);
+    }
 }
 
 #[test]
