@@ -3,6 +3,7 @@
 use std::fmt;
 use std::ops::Range;
 
+use burn::backend::Autodiff;
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use graphsieve_kernels::{Age, CollectiveError, Communicator, DropEdge, GraphBackend};
@@ -161,37 +162,53 @@ impl<B: Backend> GraphPart<B> {
     }
 }
 
+impl<B: Backend> GraphPart<Autodiff<B>> {
+    /// The same arrays for passes that record nothing.
+    pub fn inner(&self) -> GraphPart<B> {
+        GraphPart { division: self.division.clone(), rank: self.rank, graph: self.graph.inner() }
+    }
+}
+
 impl<B: GraphBackend> GraphPart<B> {
-    /// The rows of all ranks, out of those of this one, by type. One exchange follows the other, in the backward pass,
-    /// too, whatever of them this rank goes on with.
+    /// The rows of all ranks, out of those of this one, by type, behind the exchanges of `before`. One exchange follows
+    /// the other, in the backward pass, too, whatever of them this rank goes on with.
     ///
     /// # Errors
     /// A rank that fails.
     pub fn gathered(
         &self,
         own: Vec<Tensor<B, 2>>,
+        before: &[Tensor<B, 2>],
         rank: &Communicator<B::Plain>,
     ) -> Result<Vec<Tensor<B, 2>>, CollectiveError> {
         let mut all: Vec<Tensor<B, 2>> = Vec::with_capacity(own.len());
         for (t, own) in own.into_iter().enumerate() {
-            all.push(rank.all_gather_rows_after(own, &self.division.counts(t), all.last())?);
+            let after = all.last().or(before.last());
+            all.push(rank.all_gather_rows_after(own, &self.division.counts(t), after)?);
         }
         Ok(all)
     }
 
-    /// One matrix of all nodes, those of one rank behind those of another, out of the rows of this rank; behind the
-    /// exchanges of `before`.
+    /// One matrix of all nodes, those of one rank behind those of another, out of the rows of this rank by type; behind
+    /// the exchanges of `before`.
     ///
     /// # Errors
     /// A rank that fails.
     pub fn gathered_at_last(
         &self,
-        own: Tensor<B, 2>,
+        own: Vec<Tensor<B, 2>>,
         before: &[Tensor<B, 2>],
         rank: &Communicator<B::Plain>,
     ) -> Result<Tensor<B, 2>, CollectiveError> {
-        rank.all_gather_rows_after(own, &self.division.totals(), before.last())
+        let own: Vec<Tensor<B, 2>> = own.into_iter().filter(|rows| rows.dims()[0] > 0).collect();
+        rank.all_gather_rows_after(Tensor::cat(own, 0), &self.division.totals(), before.last())
     }
+}
+
+/// The rows of all nodes by their numbers, out of those of a matrix `[nodes, width]` where each has its place.
+pub fn by_node(rows: &[f32], places: &[u32]) -> Vec<f32> {
+    let width = rows.len() / places.len().max(1);
+    places.iter().flat_map(|&place| &rows[place as usize * width..][..width]).copied().collect()
 }
 
 #[cfg(test)]

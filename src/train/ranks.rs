@@ -18,8 +18,11 @@
 
 use std::time::Duration;
 
+use burn::module::{Module, ModuleMapper, Param};
 use burn::tensor::{DType, Tensor, TensorData};
 use graphsieve_kernels::{CollectiveBackend, CollectiveError, Communicator, GraphBackend};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 use super::shard::Shard;
 use crate::config::RunConfig;
@@ -113,11 +116,31 @@ pub fn agree<B: GraphBackend>(
     .map_err(failed)
 }
 
-/// What rank 0 says, on every rank.
+/// What all ranks do next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Next {
+    /// An epoch, counted from 1, and whether it is validated.
+    Epoch { epoch: usize, validated: bool },
+    /// The training is over: they share the model that rank 0 has chosen.
+    End,
+    /// Rank 0 was asked to stop.
+    Stop,
+}
+
+/// What rank 0 says, on every rank; what the others say counts nothing.
 ///
 /// # Errors
 /// A rank that fails.
-pub fn told<B: GraphBackend>(rank: &Rank<B>, bytes: &[u8], device: &B::Device) -> Result<Vec<u8>> {
+pub fn told<B: GraphBackend, T: Serialize + DeserializeOwned>(
+    rank: &Rank<B>,
+    own: &T,
+    device: &B::Device,
+) -> Result<T> {
+    let bytes = told_bytes::<B>(rank, &serde_json::to_vec(own).unwrap_or_default(), device)?;
+    Ok(serde_json::from_slice(&bytes).unwrap_or_else(|e| unreachable!("rank 0 wrote it: {e}")))
+}
+
+fn told_bytes<B: GraphBackend>(rank: &Rank<B>, bytes: &[u8], device: &B::Device) -> Result<Vec<u8>> {
     // Bytes are small whole numbers, which floats hold.
     let share = |bytes: &[u8]| -> Result<Vec<u8>> {
         let values: Vec<f32> = bytes.iter().map(|&byte| f32::from(byte)).collect();
@@ -133,14 +156,31 @@ pub fn told<B: GraphBackend>(rank: &Rank<B>, bytes: &[u8], device: &B::Device) -
     }
 }
 
-/// The epoch that all ranks train next, as rank 0 says; `None` where there is none.
+/// The model of rank 0, on every rank.
 ///
 /// # Errors
 /// A rank that fails.
-pub fn next_epoch<B: GraphBackend>(rank: &Rank<B>, next: Option<usize>, device: &B::Device) -> Result<Option<usize>> {
-    let epoch = told::<B>(rank, &(next.unwrap_or(0) as u64).to_le_bytes(), device)?;
-    let epoch = epoch.into_iter().rev().fold(0, |epoch, byte| epoch << 8 | usize::from(byte));
-    Ok((epoch > 0).then_some(epoch))
+pub fn shared<B: GraphBackend, M: Module<B>>(model: M, rank: &Rank<B>) -> Result<M> {
+    let mut of_first = OfFirst::<B> { rank, failure: None };
+    let model = model.map(&mut of_first);
+    of_first.failure.map_or(Ok(model), |failure| Err(failed(failure)))
+}
+
+/// Gives every parameter the values of rank 0.
+struct OfFirst<'r, B: GraphBackend> {
+    rank: &'r Rank<B>,
+    failure: Option<CollectiveError>,
+}
+
+impl<B: GraphBackend> ModuleMapper<B> for OfFirst<'_, B> {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
+        let (id, own, mapper) = param.consume();
+        let values = self.rank.broadcast(own.clone(), 0).unwrap_or_else(|error| {
+            self.failure.get_or_insert(error);
+            own
+        });
+        Param::from_mapped_value(id, values, mapper)
+    }
 }
 
 /// `work` of one rank. Its error ends the group with the reason.

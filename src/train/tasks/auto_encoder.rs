@@ -43,7 +43,7 @@ use crate::train::sampled::{Sampled, Sampling};
 use crate::train::session::{RunOptions, Session, part_note};
 use crate::train::shard::Shard;
 use crate::train::task::{Judgement, Losses, Task};
-use crate::train::trainer::{self, Place, Trained};
+use crate::train::trainer::{self, Led, Place, Trained};
 
 /// One line of `metrics.jsonl`.
 #[derive(Serialize)]
@@ -180,7 +180,8 @@ pub fn run_with<B: GraphBackend>(
     let Some(trained) = trainer::train_with(&task, &place, options, &notes, rank, device)? else {
         return Ok(None);
     };
-    let Trained { session, model, loss, seconds_per_epoch, .. } = trained;
+    let Trained { model, led } = trained;
+    let Some(Led { session, loss, seconds_per_epoch, .. }) = led else { return Ok(None) };
     let z = task.embed_all(&model)?;
     let trained_on = metrics::<B>(&task.host, &task.pairs_of_training(), &z, device)?;
     let held_out = match &split {
@@ -437,7 +438,7 @@ impl<B: GraphBackend> Task<B> for AutoEncoder<B> {
         Some((Tensor::cat(vec![logits, more.clone()], 0), labels.collect()))
     }
 
-    fn validate(&self, _: &Self::Inner, detail: Self::Detail, _: usize) -> Result<EdgeMetrics> {
+    fn validate(&self, _: &Self::Inner, detail: Self::Detail, _: usize, _: Option<&Rank<B>>) -> Result<EdgeMetrics> {
         let (logits, labels) = detail.unwrap_or_else(|| unreachable!("every epoch has pairs"));
         edge_metrics(logits, &labels.concat())
     }

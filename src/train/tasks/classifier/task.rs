@@ -293,7 +293,7 @@ impl<B: GraphBackend> Task<B> for Classifier<B> {
         Ok(Losses { loss, terms: Vec::new(), detail: () })
     }
 
-    fn validate(&self, model: &Self::Inner, (): (), epoch: usize) -> Result<Validation> {
+    fn validate(&self, model: &Self::Inner, (): (), epoch: usize, _: Option<&Rank<B>>) -> Result<Validation> {
         let ClassifyTrain { best, .. } = self.config.train;
         let validation = validate(&self.logits(model)?, self.spec.classes, &self.split.validation, best)?;
         check_finite("the validation loss", validation.validation_loss as f32, epoch)?;
