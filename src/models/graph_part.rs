@@ -130,6 +130,16 @@ impl<B: Backend> GraphPart<B> {
         Ok(Self { division, rank, graph: DeviceGraph { node_types, streams, relations, streams_into } })
     }
 
+    /// The nodes of type `t` that this rank computes, numbered within the type.
+    pub fn own(&self, t: usize) -> Range<usize> {
+        self.division.nodes(t, self.rank)
+    }
+
+    /// The number of the first of them in the whole graph.
+    pub fn first_id(&self, t: usize) -> usize {
+        self.graph.node_types[t].offset + self.own(t).start
+    }
+
     /// Edges into the nodes of this rank: those that one layer visits.
     pub fn num_edges(&self) -> usize {
         self.graph.num_edges()

@@ -53,6 +53,11 @@ pub fn shard_of<B: GraphBackend>(rank: Option<&Rank<B>>) -> Shard {
     rank.map_or(Shard::WHOLE, |rank| Shard { rank: rank.rank(), ranks: rank.ranks() })
 }
 
+/// The rank whose part of the rows something is.
+pub fn of_part<R>(rank: Option<&R>) -> &R {
+    rank.unwrap_or_else(|| unreachable!("a part is that of a rank"))
+}
+
 /// What a training that has no other ranks left.
 pub fn alone<T>(left: Option<T>) -> T {
     left.unwrap_or_else(|| unreachable!("one rank alone is rank 0"))

@@ -53,7 +53,7 @@ use crate::train::full::Full;
 use crate::train::loading::transferred;
 use crate::train::plots::{self, Series};
 use crate::train::position::Position;
-use crate::train::ranks::{Rank, agree, alone, planned};
+use crate::train::ranks::{Rank, agree, alone, of_part, planned};
 use crate::train::runner::Runner;
 use crate::train::sampled::{Sampled, Sampling, epoch_of, part_of};
 use crate::train::session::{RunOptions, Session, check_finite, part_note};
@@ -485,12 +485,9 @@ impl<B: GraphBackend> Attention<B> {
                 let (chunk_rows, embeddings) = (self.config.train.chunk_size, wanted.is_none());
                 match inner {
                     OnDevice::Whole(graph) => host_scores(model, graph, &x, known, wanted, chunk_rows, embeddings),
-                    OnDevice::Part(part, places) => {
-                        let rank = rank.unwrap_or_else(|| unreachable!("a part is that of a rank"));
-                        with_labels(self.host.node_types(), &x, known, wanted, |x| {
-                            divided::scores(model, (part, places), x, (chunk_rows, embeddings), rank)
-                        })
-                    }
+                    OnDevice::Part(part, places) => with_labels(self.host.node_types(), &x, known, wanted, |x| {
+                        divided::scores(model, (part, places), x, (chunk_rows, embeddings), of_part(rank))
+                    }),
                 }
             }
             Placement::Host { features, .. } => {
@@ -654,10 +651,7 @@ impl<B: GraphBackend> Task<B> for Attention<B> {
                 let field = ReceptiveField::of_rows(graph, nodes, drops, device);
                 model.logits(model.embed(graph, &field, &x, pass))
             }
-            OnDevice::Part(part, _) => {
-                let rank = rank.unwrap_or_else(|| unreachable!("a part is that of a rank"));
-                divided::embedded(model, part, &x, pass, rank)?.1
-            }
+            OnDevice::Part(part, _) => divided::embedded(model, part, &x, pass, of_part(rank))?.1,
         };
         Ok(loss.of(logits, self.weights, device))
     }
