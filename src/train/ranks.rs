@@ -3,14 +3,16 @@
 //! Every mini-batch is that of a training on one rank: seeds, neighbours and dropped edges are drawn by the numbers of
 //! the mini-batch and of the nodes. A rank has a [`Shard`] of its seeds, and a loss whose sum over the ranks is the
 //! loss of the mini-batch. Gradients of all parameters are added up as one vector: all ranks take the same step.
-//! Rank 0 alone validates, decides and writes; it tells the others epoch by epoch whether there is another one.
+//! Rank 0 decides and writes; it tells the others epoch by epoch whether there is another one.
 //!
-//! In passes over the whole graph every rank has a shard of the labels, edges and pairs that the loss reads. Where
-//! Stage 2 computes all rows (`train.rows = "all"`) they are divided: a rank has the edges into its own nodes, and gets
-//! the hidden rows of all others between the layers ([`GraphPart`](crate::models::graph_part::GraphPart)). Otherwise
-//! every rank has the whole graph. Stages 1 and 2 compute the rows that its shard of the loss depends on: how much less
-//! that is than all of them depends on the graph. Stage 1 with all rows and a classification compute every row on every
-//! rank, which takes as long as on one rank.
+//! In passes over the whole graph every rank has a shard of the labels, edges and pairs that the loss reads. Where all
+//! rows are computed, in Stages 1 and 2 with `train.rows = "all"` and in a classification, they are divided: a rank has
+//! the edges into its own nodes, and gets the rows of all others between the layers
+//! ([`GraphPart`](crate::models::graph_part::GraphPart)). All ranks then validate and score together.
+//!
+//! Reachable rows of Stages 1 and 2 are those that a rank's shard of the loss depends on, out of the whole graph, which
+//! every rank has: how much less that is than all of them depends on the graph. Stage 2 is scored by divided rows all
+//! the same; Stage 1 embeds all nodes on rank 0, at the end. After mini-batches rank 0 alone scores.
 //!
 //! Dropout is drawn by the rows that a rank computes: with it, a training on several ranks draws otherwise than one on
 //! one rank, as it does with mini-batches of another size. Where all rows of the graph are computed, divided or not,

@@ -106,27 +106,32 @@ pub fn run_with<B: GraphBackend>(
     let data = ClassifierData::read(config, options.begun())?;
     let origin = Origin::of("classify", &config.data.path, &data.dataset, None)?;
     let Some(fitted) = fitted::<B>(config, &data, Some(&origin), options, rank, device)? else { return Ok(None) };
-    finished(config, &data, &origin, fitted, device)
+    finished(config, &data, &origin, fitted, rank, device)
 }
 
-/// What a trained classifier leaves.
+/// What a trained classifier leaves, on rank 0; all ranks compute it together where rows are divided.
 fn finished<B: GraphBackend>(
     config: &ClassifyConfig,
     data: &ClassifierData,
     origin: &Origin,
     Fitted { trained: Trained { model, led }, task, known }: Fitted<B>,
+    rank: Option<&Rank<B>>,
     device: &B::Device,
 ) -> Result<Option<ClassifyOutcome>> {
-    let Some(Led { session, position, seconds_per_epoch, .. }) = led else { return Ok(None) };
+    let rank = rank.filter(|_| task.is_divided());
+    if led.is_none() && rank.is_none() {
+        return Ok(None);
+    }
     let task = match known {
         None => task,
         // What is written is of the whole graph.
         Some(_) => {
             drop(task);
-            Classifier::<B>::of(config, data, None, device)?
+            Classifier::<B>::of(config, data, rank, device)?
         }
     };
-    let logits = task.logits(&model)?;
+    let logits = task.logits(&model, rank)?;
+    let Some(Led { session, position, seconds_per_epoch, .. }) = led else { return Ok(None) };
     let classes = task.spec.classes;
     let ending = Ending { config, dataset: &data.dataset, split: &task.split, origin, run: &session.run };
     let epochs = [position.best_epoch, position.epoch];
@@ -258,7 +263,7 @@ pub fn validated<B: GraphBackend>(
     let Led { session, position, .. } = alone(led);
     assert!(known.is_none() || also.is_empty(), "the nodes of a part of the data have other numbers");
     let classes = task.spec.classes;
-    let probabilities = probabilities(&task.logits(&model)?, classes);
+    let probabilities = probabilities(&task.logits(&model, None)?, classes);
     let (judged, also) = match anomalies {
         false => (Judged::of_classes(&probabilities, classes, &task.split.validation), Vec::new()),
         true => {
