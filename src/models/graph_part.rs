@@ -9,7 +9,7 @@ use burn::tensor::backend::Backend;
 use graphsieve_kernels::{Age, CollectiveError, Communicator, DropEdge, GraphBackend};
 
 use super::device_graph::{DeviceGraph, DeviceRelation, csr, refused};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::graph::{Ages, EdgeMatrix, HeteroGraph, NodeType, Relation};
 use crate::nn::{Block, KeptRows, ages_between, edge_ages, edge_values, node_times};
 
@@ -219,6 +219,16 @@ impl<B: GraphBackend> GraphPart<B> {
 pub fn by_node(rows: &[f32], places: &[u32]) -> Vec<f32> {
     let width = rows.len() / places.len().max(1);
     places.iter().flat_map(|&place| &rows[place as usize * width..][..width]).copied().collect()
+}
+
+/// What a training says of an exchange that gave nothing.
+pub fn failed(error: CollectiveError) -> Error {
+    Error::Ranks {
+        reason: error.to_string(),
+        help: "the last checkpoint is as it was: `graphsieve train --resume RUN` goes on from there, on any number of \
+               ranks"
+            .into(),
+    }
 }
 
 #[cfg(test)]

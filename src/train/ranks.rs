@@ -12,7 +12,8 @@
 //!
 //! Reachable rows of Stages 1 and 2 are those that a rank's shard of the loss depends on, out of the whole graph, which
 //! every rank has: how much less that is than all of them depends on the graph. Stage 2 is scored by divided rows all
-//! the same; Stage 1 embeds all nodes on rank 0, at the end. After mini-batches rank 0 alone scores.
+//! the same; Stage 1 embeds all nodes on rank 0, at the end. Where mini-batches are trained all ranks score layer by
+//! layer, each some of the nodes.
 //!
 //! Dropout is drawn by the rows that a rank computes: with it, a training on several ranks draws otherwise than one on
 //! one rank, as it does with mini-batches of another size. Where all rows of the graph are computed, divided or not,
@@ -34,21 +35,13 @@ use crate::infer::plan::Plan;
 use crate::models::parameters::to_host;
 use crate::run::bundle::{Origin, digest_of};
 
+pub use crate::models::graph_part::failed;
+
 /// A rank of a training on backend `B`.
 pub type Rank<B> = Communicator<<B as CollectiveBackend>::Plain>;
 
-/// How long a rank waits for another: while rank 0 validates or saves, the others have nothing to do.
+/// How long a rank waits for another: while rank 0 saves or writes, the others have nothing to do.
 pub const RANKS_DEADLINE: Duration = Duration::from_secs(30 * 60);
-
-/// What a training says of an exchange that gave nothing.
-pub fn failed(error: CollectiveError) -> Error {
-    Error::Ranks {
-        reason: error.to_string(),
-        help: "the last checkpoint is as it was: `graphsieve train --resume RUN` goes on from there, on any number of \
-               ranks"
-            .into(),
-    }
-}
 
 /// The part of every loss that a rank has.
 pub fn shard_of<B: GraphBackend>(rank: Option<&Rank<B>>) -> Shard {

@@ -142,7 +142,7 @@ pub trait Task<B: GraphBackend>: Sized {
         rank: Option<&Rank<B>>,
     ) -> Result<Self::Figures>;
 
-    /// What another rank than 0 does for a validation: its rows, where they are divided.
+    /// What another rank than 0 does for a validation: its part, where they score together.
     ///
     /// # Errors
     /// A rank that fails.

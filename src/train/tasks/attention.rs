@@ -200,7 +200,7 @@ pub fn run_on<B: GraphBackend>(
     Ok(alone(finished(config, dataset, split, origin, fitted, None, device)?))
 }
 
-/// What a trained network leaves, on rank 0; all ranks score together where rows are divided.
+/// What a trained network leaves, on rank 0; the others score with it where they can.
 fn finished<B: GraphBackend>(
     config: &Stage2Config,
     dataset: &Dataset,
@@ -212,7 +212,7 @@ fn finished<B: GraphBackend>(
 ) -> Result<Option<Stage2Outcome>> {
     let host = &dataset.graph;
     let Fitted { trained: Trained { model, led }, task, known, features, of_all } = fitted;
-    let rank = rank.filter(|_| task.is_divided());
+    let rank = rank.filter(|_| task.scores_together());
     if led.is_none() && rank.is_none() {
         return Ok(None);
     }
@@ -456,9 +456,9 @@ impl<B: GraphBackend> Attention<B> {
         dtype(self.config.train.precision)
     }
 
-    /// Whether ranks have divided the rows that they score.
-    fn is_divided(&self) -> bool {
-        matches!(&self.placement, Placement::Device { inner: OnDevice::Part(..), .. })
+    /// Whether ranks score together.
+    fn scores_together(&self) -> bool {
+        matches!(&self.placement, Placement::Host { .. } | Placement::Device { inner: OnDevice::Part(..), .. })
     }
 
     /// The nodes that a validation wants scores of.
@@ -466,8 +466,8 @@ impl<B: GraphBackend> Attention<B> {
         self.validation.iter().map(|(node, _)| *node).collect()
     }
 
-    /// Scores and embeddings of all nodes, or scores of at least those in `wanted`. Where rows are divided every rank
-    /// asks for them.
+    /// Scores and embeddings of all nodes, or scores of at least those in `wanted`. Ranks that score together all
+    /// ask for them.
     ///
     /// # Errors
     /// A device that failed; a rank that fails.
@@ -492,7 +492,7 @@ impl<B: GraphBackend> Attention<B> {
             }
             Placement::Host { features, .. } => {
                 let replica = [(model.clone(), self.device.clone())];
-                layerwise::scores_with_labels(&replica, &self.host, features, known, wanted, self.dtype())
+                layerwise::scores_with_labels(&replica, &self.host, features, known, wanted, self.dtype(), rank)
             }
         }
     }
@@ -681,7 +681,7 @@ impl<B: GraphBackend> Task<B> for Attention<B> {
     }
 
     fn assist(&self, model: &Self::Inner, rank: &Rank<B>) -> Result<()> {
-        if self.is_divided() {
+        if self.scores_together() {
             self.scored(model, Some(&self.wanted()), Some(rank))?;
         }
         Ok(())

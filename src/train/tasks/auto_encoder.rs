@@ -186,7 +186,7 @@ pub fn run_with<B: GraphBackend>(
         return Ok(None);
     };
     let Trained { model, led } = trained;
-    let rank = rank.filter(|_| task.is_divided());
+    let rank = rank.filter(|_| task.embeds_together());
     if led.is_none() && rank.is_none() {
         return Ok(None);
     }
@@ -313,12 +313,12 @@ impl<B: GraphBackend> AutoEncoder<B> {
         Self { config, spec, host, placement, device }
     }
 
-    /// Whether ranks have divided the rows, and embed together.
-    fn is_divided(&self) -> bool {
-        matches!(self.placement, Placement::Divided(..))
+    /// Whether ranks embed all nodes together.
+    fn embeds_together(&self) -> bool {
+        matches!(self.placement, Placement::Divided(..) | Placement::Host { .. })
     }
 
-    /// Embeddings of every node, by global id. Where rows are divided every rank asks for them.
+    /// Embeddings of every node, by global id. Ranks that embed together all ask for them.
     ///
     /// # Errors
     /// A device that failed; a rank that fails.
@@ -336,7 +336,7 @@ impl<B: GraphBackend> AutoEncoder<B> {
             }
             Placement::Host { features, normalisation, .. } => {
                 let dtype = dtype(self.config.train.precision);
-                return embeddings(model, normalisation, features, dtype, &self.device);
+                return embeddings(model, normalisation, features, dtype, rank, &self.device);
             }
         };
         let OnDevice { graph, normalisation, inputs } = &**on_device;

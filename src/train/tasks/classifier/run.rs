@@ -109,7 +109,7 @@ pub fn run_with<B: GraphBackend>(
     finished(config, &data, &origin, fitted, rank, device)
 }
 
-/// What a trained classifier leaves, on rank 0; all ranks compute it together where rows are divided.
+/// What a trained classifier leaves, on rank 0; the others score with it where they can.
 fn finished<B: GraphBackend>(
     config: &ClassifyConfig,
     data: &ClassifierData,
@@ -118,7 +118,7 @@ fn finished<B: GraphBackend>(
     rank: Option<&Rank<B>>,
     device: &B::Device,
 ) -> Result<Option<ClassifyOutcome>> {
-    let rank = rank.filter(|_| task.is_divided());
+    let rank = rank.filter(|_| task.scores_together());
     if led.is_none() && rank.is_none() {
         return Ok(None);
     }

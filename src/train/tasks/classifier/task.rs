@@ -170,12 +170,15 @@ impl<B: GraphBackend> Classifier<B> {
         Sampled::new(sampling, first, config.train.epochs, move |epoch| parts(&config, &host, &train, epoch, shard))
     }
 
-    /// Whether ranks have divided the rows, and compute logits together.
-    pub(super) fn is_divided(&self) -> bool {
-        matches!(&self.placement, Placement::Device(on_device) if matches!(on_device.rows, Computed::Part { .. }))
+    /// Whether ranks compute logits of all nodes together.
+    pub(super) fn scores_together(&self) -> bool {
+        match &self.placement {
+            Placement::Device(on_device) => matches!(on_device.rows, Computed::Part { .. }),
+            Placement::Host { .. } => true,
+        }
     }
 
-    /// Logits of all nodes, row by row. Where rows are divided every rank asks for them.
+    /// Logits of all nodes, row by row. Ranks that compute them together all ask for them.
     ///
     /// # Errors
     /// A device that failed, or what a thread of the loader ran into; a rank that fails.
@@ -192,7 +195,9 @@ impl<B: GraphBackend> Classifier<B> {
                 check_device()?;
                 Ok(logits)
             }
-            Placement::Host { input, .. } => class_logits(&[(model.clone(), self.device.clone())], &self.spec, input),
+            Placement::Host { input, .. } => {
+                class_logits(&[(model.clone(), self.device.clone())], &self.spec, input, rank)
+            }
         }
     }
 
@@ -333,7 +338,7 @@ impl<B: GraphBackend> Task<B> for Classifier<B> {
     }
 
     fn assist(&self, model: &Self::Inner, rank: &Rank<B>) -> Result<()> {
-        if self.is_divided() {
+        if self.scores_together() {
             self.logits(model, Some(rank))?;
         }
         Ok(())
