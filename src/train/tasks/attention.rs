@@ -726,7 +726,7 @@ fn shared_work(rows: Rows, division: Option<&Division>) -> String {
         (Rows::Reachable, Some(division)) => {
             format!("every rank trains on the rows that its part of the loss depends on; to score, {division}")
         }
-        (_, None) => "every rank has the whole graph: there are more ranks than nodes".into(),
+        (_, None) => "every rank has the whole graph: a part of it would have no rows".into(),
     }
 }
 

@@ -270,7 +270,7 @@ impl<B: GraphBackend> AutoEncoder<B> {
                     Rows::Reachable => {
                         "the rows that its part of the loss depends on; rank 0 embeds all nodes at the end"
                     }
-                    Rows::All => "all rows: there are more ranks than nodes",
+                    Rows::All => "all rows: a part would have none",
                 };
                 format!("every rank has the whole graph and computes {what}")
             });

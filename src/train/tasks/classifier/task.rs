@@ -95,7 +95,7 @@ impl<B: GraphBackend> Classifier<B> {
             let division = several.and_then(|rank| Some((rank.rank(), Division::balanced(graph, rank.ranks())?)));
             decisions.extend(several.map(|_| match &division {
                 Some((_, division)) => division.to_string(),
-                None => "every rank has the whole graph: there are more ranks than nodes".into(),
+                None => "every rank has the whole graph: a part of it would have no rows".into(),
             }));
             let train = &split.train;
             Placement::Device(Box::new(match division {
