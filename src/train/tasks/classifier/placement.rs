@@ -37,7 +37,7 @@ pub(super) enum Computed<B: GraphBackend> {
         inner_x: Vec<NodeInput<B>>,
     },
     /// Those of one of several ranks; by node its place among the rows of all.
-    Part { part: ClassifierPart<Autodiff<B>>, inner: ClassifierPart<B>, places: Vec<u32> },
+    Part { part: ClassifierPart<Autodiff<B>>, inner: Box<ClassifierPart<B>>, places: Vec<u32> },
 }
 
 impl<B: GraphBackend> OnDevice<B> {
@@ -69,7 +69,7 @@ impl<B: GraphBackend> OnDevice<B> {
         let (graph, places) = (graph_of_blocks(spec, graph)?, division.places(graph.node_types()));
         let part = ClassifierPart::upload(spec, &graph, (rank, division), features, dtype, device)?;
         let train: Vec<(u32, u32)> = train.iter().map(|&(node, class)| (places[node as usize], class)).collect();
-        let rows = Computed::Part { inner: part.inner(), part, places };
+        let rows = Computed::Part { inner: Box::new(part.inner()), part, places };
         Ok(Self::of(rows, graph.num_nodes(), train.into_iter(), device))
     }
 
