@@ -172,7 +172,7 @@ fn train<B: GraphBackend>(
             help: "set train.validate_every to at most train.epochs".into(),
         });
     };
-    let logits = task.logits(model)?;
+    let logits = task.logits(model, None)?;
     let test = task.report(&logits, &task.split.test)?;
     Ok(SeedFigures {
         seed,

@@ -56,9 +56,9 @@ pub(super) struct Arguments {
 
     /// Train on so many devices at once: CUDA devices from --device on, over NCCL, each with a process of its own; on
     /// the processor and with Vulkan so many threads that share it. For task = "stage1", "stage2" or "classify": each
-    /// device has a part of every mini-batch, or the whole graph and a part of what its loss reads, or of a Stage 2
-    /// with train.rows = "all" a part of the graph. A "classify" over the whole graph gets no faster. A run may go on
-    /// with another number of devices. Several processes that torchrun, srun or mpirun starts are ranks without this
+    /// device has a part of every mini-batch, or a part of the rows of the whole graph where all are computed
+    /// ("classify", and train.rows = "all"), or the whole graph and a part of what the loss reads. A run may go on with
+    /// another number of devices. Several processes that torchrun, srun or mpirun starts are ranks without this
     /// option, with a CUDA device each
     #[arg(long, value_name = "N", conflicts_with = "each_window")]
     devices: Option<NonZeroUsize>,

@@ -12,7 +12,7 @@ use super::label_input::{beside, by_passes};
 use super::layerwise::HostScored;
 use crate::config::{EMBEDDINGS_FILE, OwnTransform, Stage2Config, Stage2Data, Stage2Input, Stage2Model};
 use crate::error::{Error, Result};
-use crate::graph::{Dataset, Features, Filling, HeteroGraph, read_embeddings};
+use crate::graph::{Dataset, Features, Filling, HeteroGraph, NodeType, Relation, read_embeddings};
 use crate::metrics::sigmoid;
 pub use crate::models::attention::edge_inputs;
 use crate::models::attention::{AttentionSpec, Pass, TripleStreamGat, graph_with_edges, inputs_for, read_edges};
@@ -53,16 +53,29 @@ pub fn host_scores<B: GraphBackend>(
     chunk_rows: Option<usize>,
     embeddings: bool,
 ) -> Result<HostScored> {
-    let scored = |x: &[Tensor<B, 2>]| {
+    with_labels(&graph.node_types, x, known, wanted, |x| {
         let scored = attention_scores(model, graph, x, chunk_rows);
         let scores = scored.scores.clone();
         // As large as the hidden layer: on a device the copy takes longer than the scores.
         let embeddings = if embeddings { scored.embedding_matrix() } else { Array2::zeros((scores.len(), 0)) };
         check_device()?;
         Ok(HostScored { scores, embeddings })
-    };
+    })
+}
+
+/// What `scored` makes of the input `x` with labels that are `known` beside it, where there are any: in as many passes
+/// as it takes that no node sees its own. With `wanted` at least these are scored.
+///
+/// # Errors
+/// What a pass runs into.
+pub fn with_labels<B: GraphBackend>(
+    types: &[NodeType],
+    x: &[Tensor<B, 2>],
+    known: Option<&KnownLabels>,
+    wanted: Option<&[u32]>,
+    scored: impl Fn(&[Tensor<B, 2>]) -> Result<HostScored>,
+) -> Result<HostScored> {
     let Some(known) = known else { return scored(x) };
-    let types = &graph.node_types;
     let nodes = types.iter().map(|of| of.count).sum();
     by_passes(known, nodes, wanted, |seen| scored(&beside(x, known.by_type(seen, types))))
 }

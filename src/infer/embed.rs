@@ -81,7 +81,7 @@ impl Stage1 {
         let planned = |config: &Stage1Config| plan::auto_encoder::<B>(config, graph, spec.input, device).sampled;
         if self.trained.as_ref().is_some_and(planned) {
             let normalisation = HostNormalisation::of(Arc::new(graph.clone()), spec.causal);
-            return embeddings(&model, &normalisation, features, storage, device);
+            return embeddings(&model, &normalisation, features, storage, None, device);
         }
         let chunk_rows = self.trained.as_ref().and_then(|config| config.train.chunk_size);
         let x: Vec<Tensor<B, 2>> = upload_features(graph.node_types(), features, storage, device)?;

@@ -3,8 +3,8 @@
 
 use std::sync::{Arc, mpsc};
 
-use burn::tensor::{DType, Tensor};
-use graphsieve_kernels::GraphBackend;
+use burn::tensor::{DType, Tensor, TensorData};
+use graphsieve_kernels::{Communicator, GraphBackend};
 use ndarray::Array2;
 use rayon::prelude::*;
 
@@ -15,6 +15,7 @@ use crate::loader::{Batch, FeatureStore, Job, Loader, LoaderOptions};
 use crate::metrics::sigmoid;
 use crate::models::attention::{Pass, TripleStreamGat};
 use crate::models::device_graph::check_device;
+use crate::models::graph_part::failed;
 use crate::models::parameters::to_host;
 use crate::models::precision::as_dtype;
 use crate::nn::Block;
@@ -26,6 +27,9 @@ const STEP_EDGES: usize = 1 << 18;
 
 /// Rows of one step.
 const STEP_ROWS: usize = 1 << 16;
+
+/// Numbers that ranks tell each other at a time.
+const EXCHANGED: usize = 1 << 24;
 
 /// Scores of every node, by global id, and the refined embeddings, in host memory.
 pub struct HostScored {
@@ -50,15 +54,18 @@ pub fn scores_with_labels<B: GraphBackend>(
     known: Option<&KnownLabels>,
     wanted: Option<&[u32]>,
     dtype: DType,
+    rank: Option<&Communicator<B::Plain>>,
 ) -> Result<HostScored> {
-    let Some(known) = known else { return scores(replicas, graph, features, dtype) };
-    by_passes(known, graph.num_nodes(), wanted, |seen| scores(replicas, graph, &known.beside(features, seen), dtype))
+    let Some(known) = known else { return scores(replicas, graph, features, dtype, rank) };
+    let scored = |input: &Features| scores(replicas, graph, input, dtype, rank);
+    by_passes(known, graph.num_nodes(), wanted, |seen| scored(&known.beside(features, seen)))
 }
 
-/// Scores of every node with a Stage-2 model, of which every device has a replica; layers compute in `dtype`.
+/// Scores of every node with a Stage-2 model, of which every device has a replica; layers compute in `dtype`. Several
+/// ranks share the work, and have all scores each.
 ///
 /// # Errors
-/// A device that failed, or what a thread of the loader ran into.
+/// A device that failed, or what a thread of the loader ran into; a rank that fails.
 ///
 /// # Panics
 /// Without a replica.
@@ -67,6 +74,7 @@ pub fn scores<B: GraphBackend>(
     graph: &Arc<HeteroGraph>,
     features: &Features,
     dtype: DType,
+    rank: Option<&Communicator<B::Plain>>,
 ) -> Result<HostScored> {
     let nodes = graph.num_nodes();
     let mut input = features.clone();
@@ -90,7 +98,7 @@ pub fn scores<B: GraphBackend>(
             Ok((store, compute))
         });
         let passes = passes.collect::<Result<Vec<_>>>()?;
-        let values = over_all_nodes(graph, sampler, passes, width, &mut logits)?;
+        let values = over_all_nodes(graph, sampler, passes, width, &mut logits, rank)?;
         if last {
             let embeddings = Array2::from_shape_vec((nodes, width), values)
                 .unwrap_or_else(|e| unreachable!("one row per node: {e}"));
@@ -103,24 +111,28 @@ pub fn scores<B: GraphBackend>(
 
 /// One layer of all nodes, a few at a time: what computes the rows of a step, `width` columns wide, and their logits
 /// where the layer has them, for every device. Each has a thread and every so manyth step, whose results it reads while
-/// the device computes the next one.
+/// the device computes the next one. Those of several ranks are devices, too, and every rank has the rows of all.
 ///
 /// # Errors
-/// A device that failed, or what a thread of the loader ran into.
+/// A device that failed, or what a thread of the loader ran into; a rank that fails.
 pub(super) fn over_all_nodes<B: GraphBackend>(
     graph: &HeteroGraph,
     sampler: impl Fn() -> Result<NeighbourSampler>,
     passes: Vec<(FeatureStore<B>, impl FnMut(Batch<B, Span>) -> (Tensor<B, 2>, Option<Tensor<B, 2>>) + Send)>,
     width: usize,
     logits: &mut [f32],
+    rank: Option<&Communicator<B::Plain>>,
 ) -> Result<Vec<f32>> {
     let mut values = vec![0f32; graph.num_nodes() * width];
     let (steps, devices) = (steps(graph), passes.len());
+    let (first, ranks) = rank.map_or((0, 1), |rank| (rank.rank() * devices, rank.ranks()));
+    let device = passes.first().map(|(store, _)| store.device().clone());
     // Results that wait for the thread that puts them together.
     let (give, take) = mpsc::sync_channel(2 * devices);
     std::thread::scope(|scope| {
         let start = |(at, (store, compute)): (usize, (FeatureStore<B>, _))| {
-            let (own, give) = (steps.iter().skip(at).step_by(devices).cloned().collect(), give.clone());
+            let own = steps.iter().skip(first + at).step_by(devices * ranks).cloned().collect();
+            let give = give.clone();
             let sampler = sampler()?;
             Ok(scope.spawn(move || on_device(own, sampler, store, compute, &give)))
         };
@@ -135,7 +147,21 @@ pub(super) fn over_all_nodes<B: GraphBackend>(
         };
         threads?.into_iter().try_for_each(end)
     })?;
+    if let (Some(rank), Some(device)) = (rank.filter(|_| ranks > 1), &device) {
+        of_all_ranks::<B>(&mut values, rank, device)?;
+        of_all_ranks::<B>(logits, rank, device)?;
+    }
     Ok(values)
+}
+
+/// Puts together numbers each of which one rank has, and the others have as 0.
+fn of_all_ranks<B: GraphBackend>(numbers: &mut [f32], rank: &Communicator<B::Plain>, device: &B::Device) -> Result<()> {
+    for part in numbers.chunks_mut(EXCHANGED) {
+        let own = TensorData::new(part.to_vec(), [part.len()]);
+        let all = rank.all_reduce(Tensor::<B, 1>::from_data(own, (device, DType::F32))).map_err(failed)?;
+        part.copy_from_slice(&to_host(all));
+    }
+    Ok(())
 }
 
 /// The steps of one device.

@@ -3,7 +3,7 @@
 //! every node sees all of its neighbours.
 
 use burn::tensor::{Tensor, TensorData};
-use graphsieve_kernels::GraphBackend;
+use graphsieve_kernels::{Communicator, GraphBackend};
 
 use super::layerwise::{Replica, Span, over_all_nodes};
 use super::sampled_input::SampledInput;
@@ -24,10 +24,11 @@ const PREPARED: usize = 1 << 24;
 /// Graph convolution and attention on one node type with one relation: rows are projected before they are gathered:
 /// once per node rather than once per neighbour, and rows of hidden channels move rather than rows of features.
 ///
-/// Every device has a replica of the model; what is done once per node is done on the first.
+/// Every device has a replica of the model; what is done once per node is done on the first. Several ranks share the
+/// rest, and have all logits each.
 ///
 /// # Errors
-/// A device that failed, or what a thread of the loader ran into.
+/// A device that failed, or what a thread of the loader ran into; a rank that fails.
 ///
 /// # Panics
 /// Without a replica.
@@ -35,6 +36,7 @@ pub fn class_logits<B: GraphBackend>(
     replicas: &[Replica<NodeClassifier<B>, B::Device>],
     spec: &ClassifierSpec,
     input: &SampledInput,
+    rank: Option<&Communicator<B::Plain>>,
 ) -> Result<Vec<f32>> {
     let (model, device) = &replicas[0];
     let (graph, nodes) = (input.graph(), input.graph().num_nodes());
@@ -62,7 +64,7 @@ pub fn class_logits<B: GraphBackend>(
             };
             Ok((store, compute))
         });
-        let values = over_all_nodes(graph, sampler, passes.collect::<Result<Vec<_>>>()?, width, &mut [])?;
+        let values = over_all_nodes(graph, sampler, passes.collect::<Result<Vec<_>>>()?, width, &mut [], rank)?;
         if last && !spec.has_head() {
             return Ok(values);
         }

@@ -3,7 +3,7 @@
 //! neighbours.
 
 use burn::tensor::{DType, Tensor};
-use graphsieve_kernels::GraphBackend;
+use graphsieve_kernels::{Communicator, GraphBackend};
 use ndarray::Array2;
 
 use super::layerwise::{Span, over_all_nodes};
@@ -15,15 +15,18 @@ use crate::models::auto_encoder::HostNormalisation;
 use crate::models::precision::as_dtype;
 use crate::sampler::{Fanout, NeighbourSampler, SamplerConfig};
 
-/// Embeddings of length one of every node, by global id; layers compute in `dtype`.
+/// Embeddings of length one of every node, by global id; layers compute in `dtype`. Several ranks share the work, and
+/// have all embeddings each.
 ///
 /// # Errors
-/// Features that are not one row per node; a device that failed, or what a thread of the loader ran into.
+/// Features that are not one row per node; a device that failed, or what a thread of the loader ran into; a rank that
+/// fails.
 pub fn embeddings<B: GraphBackend>(
     model: &TripleStreamGae<B>,
     normalisation: &HostNormalisation,
     features: &Features,
     dtype: DType,
+    rank: Option<&Communicator<B::Plain>>,
     device: &B::Device,
 ) -> Result<Array2<f32>> {
     let graph = normalisation.graph();
@@ -42,7 +45,7 @@ pub fn embeddings<B: GraphBackend>(
             let of_layer = normalisation.of_blocks(&nodes.to_host(), &blocks, &device).swap_remove(0);
             (model.embed_layer(layer, &blocks[0], &of_layer, &x).swap_remove(payload.node_type), None)
         };
-        let values = over_all_nodes(graph, sampler, vec![(store, compute)], width, &mut [])?;
+        let values = over_all_nodes(graph, sampler, vec![(store, compute)], width, &mut [], rank)?;
         if layer + 1 == TripleStreamGae::<B>::LAYERS {
             let z = Array2::from_shape_vec((nodes, width), values);
             return Ok(z.unwrap_or_else(|e| unreachable!("one row per node: {e}")));

@@ -61,6 +61,16 @@ enum Kind {
     Typed,
 }
 
+impl Kind {
+    fn of(spec: &ClassifierSpec) -> Self {
+        match spec.layer {
+            _ if spec.has_own() || spec.order.is_some() => Kind::Typed,
+            LayerKind::Gat => Kind::Gat,
+            _ => Kind::Gcn,
+        }
+    }
+}
+
 /// How a row is divided.
 #[derive(Clone, Copy, Debug)]
 struct Columns {
@@ -80,17 +90,7 @@ impl SampledInput {
     /// # Errors
     /// [`Error::Data`](crate::error::Error::Data) for a graph with loops that cannot be taken out of it or added to it.
     pub fn new(spec: &ClassifierSpec, graph: &HeteroGraph, features: &Features, dtype: DType) -> Result<Self> {
-        let kind = match spec.layer {
-            _ if spec.has_own() => Kind::Typed,
-            LayerKind::Gat => Kind::Gat,
-            _ => Kind::Gcn,
-        };
-        let graph = Arc::new(match kind {
-            Kind::Typed => graph.clone(),
-            Kind::Gcn if graph.relations()[0].loops.in_range == 0 => graph.clone(),
-            Kind::Gcn => looped(graph, SelfLoops::None)?,
-            Kind::Gat => looped(graph, SelfLoops::One)?,
-        });
+        let (kind, graph) = (Kind::of(spec), Arc::new(graph_of_blocks(spec, graph)?));
         let (features, columns) = attached(kind, &graph, features, spec.row_normalise);
         Ok(Self { kind, attends: spec.attention.is_some(), graph, features, columns, dtype })
     }
@@ -218,6 +218,19 @@ impl SampledInput {
         let x = as_dtype(x, DType::F32);
         let sum = x.clone().abs().sum_dim(1).clamp_min(f32::MIN_POSITIVE);
         as_dtype(x / sum, self.dtype)
+    }
+}
+
+/// The graph whose edges the blocks of a classifier have, see [`SampledInput`].
+///
+/// # Errors
+/// As for [`SampledInput::new`].
+pub fn graph_of_blocks(spec: &ClassifierSpec, graph: &HeteroGraph) -> Result<HeteroGraph> {
+    match Kind::of(spec) {
+        Kind::Typed => Ok(graph.clone()),
+        Kind::Gcn if graph.relations()[0].loops.in_range == 0 => Ok(graph.clone()),
+        Kind::Gcn => looped(graph, SelfLoops::None),
+        Kind::Gat => looped(graph, SelfLoops::One),
     }
 }
 

@@ -1,5 +1,6 @@
 //! Stage 1: the triple-stream graph auto-encoder.
 
+mod divided;
 mod in_batches;
 mod in_chunks;
 
@@ -14,6 +15,7 @@ use graphsieve_kernels::{
 };
 use serde::{Deserialize, Serialize};
 
+pub use self::divided::DividedInputs;
 pub use self::in_batches::{BatchNormalisation, HostNormalisation};
 use super::attention::blank;
 use super::device_graph::{DeviceGraph, DeviceRelation};
@@ -278,12 +280,14 @@ impl<B: GraphBackend> Inputs<B> {
         for relation in &graph.relations {
             columns[relation.dst].push(aggregate(graph, &all, 0, relation, normalisation, &x));
         }
-        let stack = |(mut columns, x): (Vec<Tensor<B, 2>>, Tensor<B, 2>)| {
-            columns.push(x);
-            if columns[0].dims()[0] == 0 { columns.remove(0) } else { Tensor::cat(columns, 1) }
-        };
-        Self { rows: columns.into_iter().zip(x).map(stack).collect(), chunk_rows }
+        Self { rows: columns.into_iter().zip(x).map(stacked).collect(), chunk_rows }
     }
+}
+
+/// What the first layer projects of a type: the aggregates side by side, and behind them the features `x`.
+fn stacked<B: Backend>((mut columns, x): (Vec<Tensor<B, 2>>, Tensor<B, 2>)) -> Tensor<B, 2> {
+    columns.push(x);
+    if columns[0].dims()[0] == 0 { columns.remove(0) } else { Tensor::cat(columns, 1) }
 }
 
 impl<B: Backend> Inputs<Autodiff<B>> {
@@ -354,14 +358,17 @@ impl<B: GraphBackend> ConvolutionLayer<B> {
             if field.rows(graph, 1, t) == 0 {
                 return blank([0, width], stacked);
             }
-            let mut weights: Vec<Tensor<B, 2>> =
-                graph.relations.iter().filter(|r| r.dst == t).map(|r| self.streams[r.stream].weight.val()).collect();
-            weights.push(self.own[t].val());
-            let weight = Tensor::cat(weights, 0);
             let rows = select_rows(stacked.clone(), None, field.levels[1][t].as_ref());
-            combine(vec![linear(rows, weight, None)], self.bias(graph, t), 1.0, Activation::Relu)
+            self.of_stacked(t, graph.relations.iter().filter(|r| r.dst == t).map(|r| r.stream), rows)
         };
         inputs.rows.iter().enumerate().map(one).collect()
+    }
+
+    /// The first layer's result of rows of [`Inputs`]; `streams` are those of the relations into their type.
+    fn of_stacked(&self, t: usize, streams: impl Iterator<Item = usize> + Clone, rows: Tensor<B, 2>) -> Tensor<B, 2> {
+        let weights = streams.clone().map(|stream| self.streams[stream].weight.val()).chain([self.own[t].val()]);
+        let weight = Tensor::cat(weights.collect(), 0);
+        combine(vec![linear(rows, weight, None)], self.biases(streams), 1.0, Activation::Relu)
     }
 
     fn second(

@@ -3,12 +3,13 @@
 use std::fmt;
 use std::ops::Range;
 
+use burn::backend::Autodiff;
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use graphsieve_kernels::{Age, CollectiveError, Communicator, DropEdge, GraphBackend};
 
 use super::device_graph::{DeviceGraph, DeviceRelation, csr, refused};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::graph::{Ages, EdgeMatrix, HeteroGraph, NodeType, Relation};
 use crate::nn::{Block, KeptRows, ages_between, edge_ages, edge_values, node_times};
 
@@ -129,6 +130,16 @@ impl<B: Backend> GraphPart<B> {
         Ok(Self { division, rank, graph: DeviceGraph { node_types, streams, relations, streams_into } })
     }
 
+    /// The nodes of type `t` that this rank computes, numbered within the type.
+    pub fn own(&self, t: usize) -> Range<usize> {
+        self.division.nodes(t, self.rank)
+    }
+
+    /// The number of the first of them in the whole graph.
+    pub fn first_id(&self, t: usize) -> usize {
+        self.graph.node_types[t].offset + self.own(t).start
+    }
+
     /// Edges into the nodes of this rank: those that one layer visits.
     pub fn num_edges(&self) -> usize {
         self.graph.num_edges()
@@ -161,36 +172,62 @@ impl<B: Backend> GraphPart<B> {
     }
 }
 
+impl<B: Backend> GraphPart<Autodiff<B>> {
+    /// The same arrays for passes that record nothing.
+    pub fn inner(&self) -> GraphPart<B> {
+        GraphPart { division: self.division.clone(), rank: self.rank, graph: self.graph.inner() }
+    }
+}
+
 impl<B: GraphBackend> GraphPart<B> {
-    /// The rows of all ranks, out of those of this one, by type. One exchange follows the other, in the backward pass,
-    /// too, whatever of them this rank goes on with.
+    /// The rows of all ranks, out of those of this one, by type, behind the exchanges of `before`. One exchange follows
+    /// the other, in the backward pass, too, whatever of them this rank goes on with.
     ///
     /// # Errors
     /// A rank that fails.
     pub fn gathered(
         &self,
         own: Vec<Tensor<B, 2>>,
+        before: &[Tensor<B, 2>],
         rank: &Communicator<B::Plain>,
     ) -> Result<Vec<Tensor<B, 2>>, CollectiveError> {
         let mut all: Vec<Tensor<B, 2>> = Vec::with_capacity(own.len());
         for (t, own) in own.into_iter().enumerate() {
-            all.push(rank.all_gather_rows_after(own, &self.division.counts(t), all.last())?);
+            let after = all.last().or(before.last());
+            all.push(rank.all_gather_rows_after(own, &self.division.counts(t), after)?);
         }
         Ok(all)
     }
 
-    /// One matrix of all nodes, those of one rank behind those of another, out of the rows of this rank; behind the
-    /// exchanges of `before`.
+    /// One matrix of all nodes, those of one rank behind those of another, out of the rows of this rank by type; behind
+    /// the exchanges of `before`.
     ///
     /// # Errors
     /// A rank that fails.
     pub fn gathered_at_last(
         &self,
-        own: Tensor<B, 2>,
+        own: Vec<Tensor<B, 2>>,
         before: &[Tensor<B, 2>],
         rank: &Communicator<B::Plain>,
     ) -> Result<Tensor<B, 2>, CollectiveError> {
-        rank.all_gather_rows_after(own, &self.division.totals(), before.last())
+        let own: Vec<Tensor<B, 2>> = own.into_iter().filter(|rows| rows.dims()[0] > 0).collect();
+        rank.all_gather_rows_after(Tensor::cat(own, 0), &self.division.totals(), before.last())
+    }
+}
+
+/// The rows of all nodes by their numbers, out of those of a matrix `[nodes, width]` where each has its place.
+pub fn by_node(rows: &[f32], places: &[u32]) -> Vec<f32> {
+    let width = rows.len() / places.len().max(1);
+    places.iter().flat_map(|&place| &rows[place as usize * width..][..width]).copied().collect()
+}
+
+/// What a training says of an exchange that gave nothing.
+pub fn failed(error: CollectiveError) -> Error {
+    Error::Ranks {
+        reason: error.to_string(),
+        help: "the last checkpoint is as it was: `graphsieve train --resume RUN` goes on from there, on any number of \
+               ranks"
+            .into(),
     }
 }
 

@@ -2,6 +2,7 @@
 //! wavelets.
 
 mod difference;
+mod divided;
 mod edge_cut;
 #[cfg(test)]
 mod oracle;
@@ -15,6 +16,7 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use graphsieve_kernels::{Activation, Dropout, GraphBackend, combine};
 
+pub use self::divided::ClassifierPart;
 pub use self::edge_cut::EdgeCut;
 use self::own::Own;
 pub use self::spec::{AttentionShape, ClassifierSpec, RelationShape};
@@ -180,7 +182,7 @@ impl<B: GraphBackend> NodeClassifier<B> {
                 NodeLayer::Wavelets(layer) => vec![layer.forward(&block, x.into_iter().next().map(NodeInput::dense))],
             };
             let y: Vec<Tensor<B, 2>> = y.into_iter().map(|y| self.activate(at, y)).collect();
-            joined = self.joined(joined, &block, &y);
+            joined = self.joined(joined, |t, before| block.destinations(t, before), &y);
             h = y.into_iter().map(NodeInput::Dense).collect();
         }
         let last = h.into_iter().map(NodeInput::dense).collect();
@@ -188,14 +190,19 @@ impl<B: GraphBackend> NodeClassifier<B> {
     }
 
     /// The results of all layers side by side, a matrix per type, where a head reads them: `before` are those of
-    /// earlier layers, before the layer of `block`, and `y` its own.
-    fn joined(&self, before: Vec<Tensor<B, 2>>, block: &Block<B>, y: &[Tensor<B, 2>]) -> Vec<Tensor<B, 2>> {
+    /// earlier layers, of which `kept` gives the rows of a type that are left, and `y` that of the last one.
+    fn joined(
+        &self,
+        before: Vec<Tensor<B, 2>>,
+        kept: impl Fn(usize, Tensor<B, 2>) -> Tensor<B, 2>,
+        y: &[Tensor<B, 2>],
+    ) -> Vec<Tensor<B, 2>> {
         if self.head.is_none() || before.is_empty() {
             return y.to_vec();
         }
         let of_type = |(t, (before, y)): (usize, (Tensor<B, 2>, &Tensor<B, 2>))| match y.dims()[0] {
             0 => y.clone(),
-            _ => Tensor::cat(vec![block.destinations(t, before), y.clone()], 1),
+            _ => Tensor::cat(vec![kept(t, before), y.clone()], 1),
         };
         before.into_iter().zip(y).enumerate().map(of_type).collect()
     }
@@ -233,7 +240,7 @@ impl<B: GraphBackend> NodeClassifier<B> {
         for (at, block) in blocks.iter().enumerate() {
             let prepared = rows.x.into_iter().enumerate().map(|(t, x)| self.prepare(at, t, x, training));
             rows = self.propagate(at, block, BatchRows { x: prepared.collect(), ..rows }, training);
-            joined = self.joined(joined, block, &rows.x);
+            joined = self.joined(joined, |t, before| block.destinations(t, before), &rows.x);
         }
         self.read_out(concatenated(if self.head.is_some() { joined } else { rows.x }), training)
     }
@@ -241,7 +248,11 @@ impl<B: GraphBackend> NodeClassifier<B> {
     /// What layer `at` makes of rows of type `t` before they meet their neighbours: some values are dropped, and on one
     /// node type with one relation the rows are projected.
     pub fn prepare(&self, at: usize, t: usize, x: Tensor<B, 2>, training: Training) -> Tensor<B, 2> {
-        let x = NodeInput::Dense(x).dropped(drop_of(at, t, training));
+        self.projected(at, NodeInput::Dense(x).dropped(drop_of(at, t, training)))
+    }
+
+    /// The same of rows some of whose values are dropped already.
+    fn projected(&self, at: usize, x: NodeInput<B>) -> Tensor<B, 2> {
         match &self.layers[at] {
             NodeLayer::Gcn(conv) => x.project(conv.weight.val()),
             NodeLayer::Gat(conv) => x.project(conv.weight.val()),
@@ -282,7 +293,10 @@ impl<B: GraphBackend> NodeClassifier<B> {
                     None => conv.propagate_sampled(&edges.csr, h, degree),
                 }]
             }
-            NodeLayer::Gat(conv) => vec![conv.propagate(&edges().csr, block.nodes(x.swap_remove(0)), pass)],
+            NodeLayer::Gat(conv) => {
+                let pass = pass.map(|pass| pass.from_row(block.kept[0].first()));
+                vec![conv.propagate(&edges().csr, block.nodes(x.swap_remove(0)), pass)]
+            }
             NodeLayer::Typed(layer) => {
                 let x: Vec<NodeInput<B>> = x.into_iter().map(NodeInput::Dense).collect();
                 layer.forward(block, &x, self.edges.get(at), pass)

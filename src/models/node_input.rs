@@ -1,5 +1,7 @@
 //! The features of a node classifier on a device: dense, or sparse where most of them are zero.
 
+use std::ops::Range;
+
 use burn::backend::Autodiff;
 use burn::tensor::backend::Backend;
 use burn::tensor::{DType, Tensor, TensorData};
@@ -50,7 +52,9 @@ impl<B: GraphBackend> NodeInput<B> {
         let sparse = sparse_entries(features).is_some();
         let of_type = |t: &NodeType| {
             let rows = (t.offset..t.offset + t.count).map(|node| scaled_row(features, row_normalise, node));
-            match sparse && t.count > 0 {
+            match sparse {
+                // No device takes a copy of nothing.
+                _ if t.count == 0 => Ok(NodeInput::Dense(Tensor::empty([0, features.dim()], (device, dtype)))),
                 true => Self::sparse(rows, features.dim(), dtype, device),
                 false => {
                     let data = TensorData::new(rows.flatten().collect::<Vec<f32>>(), [t.count, features.dim()]);
@@ -100,6 +104,16 @@ impl<B: GraphBackend> NodeInput<B> {
                 };
                 NodeInput::Sparse { columns, values, dtype }
             }
+        }
+    }
+
+    /// By what numbers dropout knows the first of these inputs among those of a type, behind those of `before`: rows, or
+    /// entries that are not zero.
+    pub fn first_behind(&self, features: &Features, row_normalise: bool, before: Range<usize>) -> usize {
+        let entries = |node: usize| scaled_row(features, row_normalise, node).filter(|value| *value != 0.0).count();
+        match self {
+            NodeInput::Dense(_) => before.len(),
+            NodeInput::Sparse { .. } => before.map(entries).sum(),
         }
     }
 
@@ -245,6 +259,21 @@ mod tests {
             );
             let (got, want) = (to_host(input.project(weight.clone())), to_host(dense.matmul(weight.clone())));
             assert!(got.iter().zip(&want).all(|(a, b)| (a - b).abs() < 1e-4), "{got:?} {want:?}");
+        }
+    }
+
+    #[test]
+    fn a_part_of_the_inputs_drops_what_it_drops_among_all() {
+        for every in [3, 17] {
+            let features = features(every);
+            let drop = Dropout::new(0.5, 1, 2, 0, 0);
+            let product =
+                |input: NodeInput<Flex>, drop| to_host(input.dropped(drop).project(Tensor::ones([30, 1], &FlexDevice)));
+            let types = [NodeType { name: "node".into(), offset: 7, count: 11 }];
+            let part = NodeInput::<Flex>::upload(&types, &features, false, DType::F32, &FlexDevice).unwrap().remove(0);
+            let first = part.first_behind(&features, false, 0..7) as u32;
+            let of_part = product(part, drop.map(|drop| drop.with_bases(first, 0)));
+            assert_eq!(of_part, product(upload(&features, false), drop)[7..18]);
         }
     }
 

@@ -1,5 +1,7 @@
 //! Beta wavelets: band-pass filters of the spectrum of a graph.
 
+use std::convert::Infallible;
+
 use burn::config::Config;
 use burn::module::{Module, Param};
 use burn::tensor::backend::Backend;
@@ -105,12 +107,51 @@ impl<B: GraphBackend> BwConv<B> {
     /// The layer; see [`BwConv`].
     pub fn forward(&self, csr: &Csr<B>, x: impl Into<Nodes<B>>) -> Tensor<B, 2> {
         let x = x.into();
+        x.check(LAYER, csr, [Some(self.weight.dims()[0] / (self.order + 1)), None]);
+        let normalised = Normalised::of_entries(csr, Isolated::One);
+        let Ok(y) = self.filtered(x.same(LAYER), |y, plus| {
+            Ok::<_, Infallible>(match plus {
+                None => normalised.product(csr, y, 1.0),
+                Some(h) => normalised.product_plus(csr, y, h),
+            })
+        });
+        y
+    }
+
+    /// The layer of some of the nodes, whose rows are `x`: `csr` has the edges into them from all nodes, whose in-degrees
+    /// in the whole graph are `degrees`. `gathered` gives the rows of all nodes for those of these.
+    ///
+    /// # Shapes
+    /// `x` `[num_rows, in_channels]`, `degrees` `[num_cols]`, f32; result `[num_rows, out_channels]`.
+    ///
+    /// # Errors
+    /// Those of `gathered`.
+    pub fn forward_part<E>(
+        &self,
+        csr: &Csr<B>,
+        degrees: Tensor<B, 1>,
+        x: Tensor<B, 2>,
+        mut gathered: impl FnMut(Tensor<B, 2>) -> Result<Tensor<B, 2>, E>,
+    ) -> Result<Tensor<B, 2>, E> {
+        let normalised = Normalised::of_part(csr, degrees, Isolated::One);
+        self.filtered(x, |y, plus| {
+            let all = gathered(y)?;
+            Ok(match plus {
+                None => normalised.product(csr, all, 1.0),
+                Some(h) => normalised.product_plus(csr, all, h),
+            })
+        })
+    }
+
+    /// The layer of rows `x`, where `product` makes `P y` of such rows `y`, and adds rows to it where it is given some.
+    fn filtered<E>(
+        &self,
+        x: Tensor<B, 2>,
+        mut product: impl FnMut(Tensor<B, 2>, Option<Tensor<B, 2>>) -> Result<Tensor<B, 2>, E>,
+    ) -> Result<Tensor<B, 2>, E> {
         let filters = self.order + 1;
         let [rows, output] = self.weight.val().dims();
         let input = rows / filters;
-        x.check(LAYER, csr, [Some(input), None]);
-        let x = x.same(LAYER);
-        let normalised = Normalised::of_entries(csr, Isolated::One);
         let mixed = self.mixed([input, output]);
         let y = if output <= input {
             // Horner's rule: one product with `x` gives all summands.
@@ -118,18 +159,18 @@ impl<B: GraphBackend> BwConv<B> {
             let parts = linear(x, columns, None);
             let part = |k: usize| parts.clone().narrow(1, k * output, output);
             let last = part(self.order);
-            vec![(0..self.order).rev().fold(last, |y, k| normalised.product_plus(csr, y, part(k)))]
+            vec![(0..self.order).rev().try_fold(last, |y, k| product(y, Some(part(k))))?]
         } else {
             let project = |k, x| linear(x, mixed.clone().narrow(0, k, 1).reshape([input, output]), None);
             let mut parts = vec![project(0, x.clone())];
             let mut power = x;
             for k in 1..filters {
-                power = normalised.product(csr, power, 1.0);
+                power = product(power, None)?;
                 parts.push(project(k, power.clone()));
             }
             parts
         };
-        finish(y, self.bias.as_ref(), Activation::Identity)
+        Ok(finish(y, self.bias.as_ref(), Activation::Identity))
     }
 
     /// `M_k`, one behind the other.

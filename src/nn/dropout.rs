@@ -30,5 +30,6 @@ pub(super) fn features<B: GraphBackend>(x: Nodes<B>, rate: f64, training: Option
 
 /// Dropout of attention weights.
 pub(super) fn of_attention(rate: f64, training: Option<TrainingPass>) -> Option<Dropout> {
-    of_stream(rate, training, ATTENTION)
+    let first = training.map_or(0, |pass| pass.first);
+    of_stream(rate, training, ATTENTION).map(|drop| drop.with_bases(first, 0))
 }

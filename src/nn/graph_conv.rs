@@ -106,7 +106,7 @@ impl<B: Backend> Nodes<B> {
 /// # Example
 /// ```
 /// use graphsieve::nn::TrainingPass;
-/// let pass = TrainingPass { seed: 42, step: 7, layer: 0 };
+/// let pass = TrainingPass { seed: 42, step: 7, layer: 0, first: 0 };
 /// assert_eq!(pass.layer(1).layer, 1);
 /// ```
 #[derive(Clone, Copy, Debug)]
@@ -117,12 +117,19 @@ pub struct TrainingPass {
     pub step: u32,
     /// Tells layers apart that have masks of one shape.
     pub layer: u32,
+    /// The number of the first destination, where a part of them is computed that follow each other; 0 otherwise.
+    pub first: u32,
 }
 
 impl TrainingPass {
     /// The same pass for layer `layer`.
     pub fn layer(self, layer: u32) -> Self {
         Self { layer, ..self }
+    }
+
+    /// The same pass over destinations from number `first` on: they drop what they drop among all.
+    pub fn from_row(self, first: usize) -> Self {
+        Self { first: first as u32, ..self }
     }
 }
 

@@ -49,6 +49,12 @@ impl<B: GraphBackend> Normalised<B> {
         Self { dst: scale.clone(), src: scale, own: None, weight: None }
     }
 
+    /// The same of some of the destinations; `degrees` are the in-degrees of all nodes.
+    pub fn of_part(csr: &Csr<B>, degrees: Tensor<B, 1>, isolated: Isolated) -> Self {
+        let [dst, src] = [csr.degrees(), degrees].map(|degrees| inverse_root(degrees, isolated));
+        Self { dst, src, own: None, weight: None }
+    }
+
     /// The entries as they are, with in-degrees of destinations and out-degrees of sources.
     pub fn between(csr: &Csr<B>) -> Self {
         let scale = |csr: &Csr<B>| inverse_root(csr.degrees(), Isolated::Zero);

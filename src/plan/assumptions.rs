@@ -41,23 +41,24 @@ pub(super) fn of(model: &Model<'_>, options: &PlanOptions) -> Vec<String> {
     ];
     if model.way() != Way::MiniBatches {
         lines.push(
-            "scoring: what the first device holds at the end, when it scores every node at once; an upper bound"
+            "scoring: what a device holds while it scores its rows for a validation or at the end; an upper bound"
                 .to_owned(),
         );
     }
     lines.extend(match model.way() {
         Way::AllRows => vec![
-            "every device holds all features, and the first the whole graph beside its part, for validation; the scores \
-             and gradients of hidden rows are computed by each for all rows"
+            "every device holds all features and the edges into its rows, by rows and by columns; the scores and gradients \
+             of hidden rows are computed by each for all rows"
                 .to_owned(),
             "rows are taken to differ between devices, as the division by edges leaves them: gathered by sends to each \
              device, sums of gradients in f32, one device behind the other"
                 .to_owned(),
         ],
         Way::ReachableRows => vec![format!(
-            "every device holds graph and features; the rows that a part of the loss reaches are estimated from degrees, \
-             as if edges were drawn one by one: on one device {:.0} % of the activations of all rows",
-            50.0 * alone.activations / (model.scoring_bytes() - model.graph_bytes() - model.feature_bytes()).max(1.0)
+            "every device holds graph and features, and of several each also the edges into its rows, to score; the rows \
+             that a part of the loss reaches are estimated from degrees, as if edges were drawn one by one: on one device \
+             {:.0} % of the activations of all rows",
+            50.0 * alone.activations / model.scoring_results(1.0).max(1.0)
         )],
         Way::MiniBatches => vec![
             format!(

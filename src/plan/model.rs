@@ -57,10 +57,17 @@ impl Model<'_> {
         self.nodes() * self.width as f64 * self.element()
     }
 
-    /// All nodes, without gradients.
-    pub fn scoring_bytes(&self) -> f64 {
-        let results = attention_activations(self.config, self.nodes() as u64, self.width, Rows::Reachable);
-        self.graph_bytes() + self.feature_bytes() + results as f64
+    /// The edges into the rows of one of several devices, by rows and by columns: a reverse is not shared there.
+    fn part_bytes(&self, ranks: f64) -> f64 {
+        if ranks > 1.0 { 2.0 * self.graph_bytes() / ranks } else { 0.0 }
+    }
+
+    /// What the layers make of the rows of one device, without gradients, and what all devices give each other of it.
+    pub fn scoring_results(&self, ranks: f64) -> f64 {
+        let own = attention_activations(self.config, (self.nodes() / ranks) as u64, self.width, Rows::Reachable);
+        // Hidden rows of all nodes, then embeddings of all.
+        let widest = self.config.model.hidden.max(self.config.model.out) as f64;
+        own as f64 + if ranks > 1.0 { self.nodes() * (widest * self.element() + 4.0) } else { 0.0 }
     }
 
     pub fn way(&self) -> Way {
@@ -170,14 +177,18 @@ impl Model<'_> {
     }
 
     fn memory_of(&self, ranks: f64, step: &Step) -> Memory {
-        let (graph, features, activations) = (self.graph_bytes(), self.feature_bytes(), step.activations);
+        let (whole, features, activations) = (self.graph_bytes(), self.feature_bytes(), step.activations);
+        let graph = match self.way() {
+            Way::AllRows if ranks > 1.0 => self.part_bytes(ranks),
+            // A part beside the whole, to score.
+            Way::ReachableRows => whole + self.part_bytes(ranks),
+            Way::AllRows | Way::MiniBatches => whole,
+        };
         match self.way() {
-            // The first device also holds the whole graph, for validation.
-            Way::AllRows => {
-                let part = if ranks > 1.0 { graph / ranks } else { 0.0 };
-                Memory { graph: graph + part, features, activations, scoring: Some(self.scoring_bytes()) }
+            Way::AllRows | Way::ReachableRows => {
+                let scoring = Some(graph + features + self.scoring_results(ranks));
+                Memory { graph, features, activations, scoring }
             }
-            Way::ReachableRows => Memory { graph, features, activations, scoring: Some(self.scoring_bytes()) },
             Way::MiniBatches => {
                 let value = match (self.config.data.input, self.sizes.features) {
                     (Stage2Input::Features, Some([_, bytes])) => bytes as f64,

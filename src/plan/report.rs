@@ -66,7 +66,7 @@ pub struct Memory {
     pub features: f64,
     /// Results of layers, gradients included, and rows of other devices.
     pub activations: f64,
-    /// In all, while the first device scores every node at the end; none where that goes layer by layer.
+    /// In all, while all nodes are scored, each device its rows; none where that goes layer by layer.
     pub scoring: Option<f64>,
 }
 

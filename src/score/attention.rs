@@ -68,7 +68,7 @@ impl<B: GraphBackend> Model<B> for Attention {
         let sampled = devices.len() > 1 || planned;
         let HostScored { scores, embeddings } = if sampled {
             let (graph, known) = (Arc::new(graph), known.as_ref());
-            layerwise::scores_with_labels(&replicas, &graph, &features, known, None, storage)?
+            layerwise::scores_with_labels(&replicas, &graph, &features, known, None, storage, None)?
         } else {
             let x = upload_features(graph.node_types(), &features, storage, device)?;
             let graph = DeviceGraph::<B>::upload(&graph, device)?;

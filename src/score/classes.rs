@@ -62,7 +62,7 @@ impl<B: GraphBackend> Model<B> for Classifier {
         };
         let planned = trained.is_some_and(|config| plan::classes::<B>(&config, spec, graph, features, device).sampled);
         let logits = if devices.len() > 1 || planned {
-            class_logits(&replicas, spec, &SampledInput::new(spec, graph, features, dtype)?)?
+            class_logits(&replicas, spec, &SampledInput::new(spec, graph, features, dtype)?, None)?
         } else {
             let x = NodeInput::<B>::upload(graph.node_types(), features, spec.row_normalise, dtype, device)?;
             let logits = to_host(replicas[0].0.forward(&DeviceGraph::upload(graph, device)?, &x, None));

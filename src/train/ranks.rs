@@ -3,14 +3,17 @@
 //! Every mini-batch is that of a training on one rank: seeds, neighbours and dropped edges are drawn by the numbers of
 //! the mini-batch and of the nodes. A rank has a [`Shard`] of its seeds, and a loss whose sum over the ranks is the
 //! loss of the mini-batch. Gradients of all parameters are added up as one vector: all ranks take the same step.
-//! Rank 0 alone validates, decides and writes; it tells the others epoch by epoch whether there is another one.
+//! Rank 0 decides and writes; it tells the others epoch by epoch whether there is another one.
 //!
-//! In passes over the whole graph every rank has a shard of the labels, edges and pairs that the loss reads. Where
-//! Stage 2 computes all rows (`train.rows = "all"`) they are divided: a rank has the edges into its own nodes, and gets
-//! the hidden rows of all others between the layers ([`GraphPart`](crate::models::graph_part::GraphPart)). Otherwise
-//! every rank has the whole graph. Stages 1 and 2 compute the rows that its shard of the loss depends on: how much less
-//! that is than all of them depends on the graph. Stage 1 with all rows and a classification compute every row on every
-//! rank, which takes as long as on one rank.
+//! In passes over the whole graph every rank has a shard of the labels, edges and pairs that the loss reads. Where all
+//! rows are computed, in Stages 1 and 2 with `train.rows = "all"` and in a classification, they are divided: a rank has
+//! the edges into its own nodes, and gets the rows of all others between the layers
+//! ([`GraphPart`](crate::models::graph_part::GraphPart)). All ranks then validate and score together.
+//!
+//! Reachable rows of Stages 1 and 2 are those that a rank's shard of the loss depends on, out of the whole graph, which
+//! every rank has: how much less that is than all of them depends on the graph. Stage 2 is scored by divided rows all
+//! the same; Stage 1 embeds all nodes on rank 0, at the end. Where mini-batches are trained all ranks score layer by
+//! layer, each some of the nodes.
 //!
 //! Dropout is drawn by the rows that a rank computes: with it, a training on several ranks draws otherwise than one on
 //! one rank, as it does with mini-batches of another size. Where all rows of the graph are computed, divided or not,
@@ -18,8 +21,11 @@
 
 use std::time::Duration;
 
+use burn::module::{Module, ModuleMapper, Param};
 use burn::tensor::{DType, Tensor, TensorData};
 use graphsieve_kernels::{CollectiveBackend, CollectiveError, Communicator, GraphBackend};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 use super::shard::Shard;
 use crate::config::RunConfig;
@@ -29,25 +35,22 @@ use crate::infer::plan::Plan;
 use crate::models::parameters::to_host;
 use crate::run::bundle::{Origin, digest_of};
 
+pub use crate::models::graph_part::failed;
+
 /// A rank of a training on backend `B`.
 pub type Rank<B> = Communicator<<B as CollectiveBackend>::Plain>;
 
-/// How long a rank waits for another: while rank 0 validates or saves, the others have nothing to do.
+/// How long a rank waits for another: while rank 0 saves or writes, the others have nothing to do.
 pub const RANKS_DEADLINE: Duration = Duration::from_secs(30 * 60);
-
-/// What a training says of an exchange that gave nothing.
-pub fn failed(error: CollectiveError) -> Error {
-    Error::Ranks {
-        reason: error.to_string(),
-        help: "the last checkpoint is as it was: `graphsieve train --resume RUN` goes on from there, on any number of \
-               ranks"
-            .into(),
-    }
-}
 
 /// The part of every loss that a rank has.
 pub fn shard_of<B: GraphBackend>(rank: Option<&Rank<B>>) -> Shard {
     rank.map_or(Shard::WHOLE, |rank| Shard { rank: rank.rank(), ranks: rank.ranks() })
+}
+
+/// The rank whose part of the rows something is.
+pub fn of_part<R>(rank: Option<&R>) -> &R {
+    rank.unwrap_or_else(|| unreachable!("a part is that of a rank"))
 }
 
 /// What a training that has no other ranks left.
@@ -113,11 +116,31 @@ pub fn agree<B: GraphBackend>(
     .map_err(failed)
 }
 
-/// What rank 0 says, on every rank.
+/// What all ranks do next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Next {
+    /// An epoch, counted from 1, and whether it is validated.
+    Epoch { epoch: usize, validated: bool },
+    /// The training is over: they share the model that rank 0 has chosen.
+    End,
+    /// Rank 0 was asked to stop.
+    Stop,
+}
+
+/// What rank 0 says, on every rank; what the others say counts nothing.
 ///
 /// # Errors
 /// A rank that fails.
-pub fn told<B: GraphBackend>(rank: &Rank<B>, bytes: &[u8], device: &B::Device) -> Result<Vec<u8>> {
+pub fn told<B: GraphBackend, T: Serialize + DeserializeOwned>(
+    rank: &Rank<B>,
+    own: &T,
+    device: &B::Device,
+) -> Result<T> {
+    let bytes = told_bytes::<B>(rank, &serde_json::to_vec(own).unwrap_or_default(), device)?;
+    Ok(serde_json::from_slice(&bytes).unwrap_or_else(|e| unreachable!("rank 0 wrote it: {e}")))
+}
+
+fn told_bytes<B: GraphBackend>(rank: &Rank<B>, bytes: &[u8], device: &B::Device) -> Result<Vec<u8>> {
     // Bytes are small whole numbers, which floats hold.
     let share = |bytes: &[u8]| -> Result<Vec<u8>> {
         let values: Vec<f32> = bytes.iter().map(|&byte| f32::from(byte)).collect();
@@ -133,14 +156,31 @@ pub fn told<B: GraphBackend>(rank: &Rank<B>, bytes: &[u8], device: &B::Device) -
     }
 }
 
-/// The epoch that all ranks train next, as rank 0 says; `None` where there is none.
+/// The model of rank 0, on every rank.
 ///
 /// # Errors
 /// A rank that fails.
-pub fn next_epoch<B: GraphBackend>(rank: &Rank<B>, next: Option<usize>, device: &B::Device) -> Result<Option<usize>> {
-    let epoch = told::<B>(rank, &(next.unwrap_or(0) as u64).to_le_bytes(), device)?;
-    let epoch = epoch.into_iter().rev().fold(0, |epoch, byte| epoch << 8 | usize::from(byte));
-    Ok((epoch > 0).then_some(epoch))
+pub fn shared<B: GraphBackend, M: Module<B>>(model: M, rank: &Rank<B>) -> Result<M> {
+    let mut of_first = OfFirst::<B> { rank, failure: None };
+    let model = model.map(&mut of_first);
+    of_first.failure.map_or(Ok(model), |failure| Err(failed(failure)))
+}
+
+/// Gives every parameter the values of rank 0.
+struct OfFirst<'r, B: GraphBackend> {
+    rank: &'r Rank<B>,
+    failure: Option<CollectiveError>,
+}
+
+impl<B: GraphBackend> ModuleMapper<B> for OfFirst<'_, B> {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
+        let (id, own, mapper) = param.consume();
+        let values = self.rank.broadcast(own.clone(), 0).unwrap_or_else(|error| {
+            self.failure.get_or_insert(error);
+            own
+        });
+        Param::from_mapped_value(id, values, mapper)
+    }
 }
 
 /// `work` of one rank. Its error ends the group with the reason.

@@ -104,6 +104,19 @@ impl PairRows {
         self
     }
 
+    /// The same where the rows of all types stand in one matrix: row `k` of them all at `places[k]`.
+    pub fn placed(mut self, places: &[u32]) -> Self {
+        let base = |t: usize| self.counts[..t].iter().sum::<usize>();
+        for (types, ends) in &mut self.lists {
+            for (t, end) in types.iter_mut().zip(ends) {
+                let base = base(*t);
+                end.iter_mut().for_each(|row| *row = places[base + *row as usize]);
+                *t = 0;
+            }
+        }
+        Self { counts: vec![places.len()], ..self }
+    }
+
     /// Groups the pairs for the backward pass.
     pub fn grouped(self) -> Pairs {
         let Self { nodes, lists, counts, targets, weight } = self;

@@ -130,11 +130,25 @@ pub trait Task<B: GraphBackend>: Sized {
         own
     }
 
-    /// The figures of a model on what it is validated with.
+    /// The figures of a model on what it is validated with; rank 0 asks for them, where there are several.
     ///
     /// # Errors
-    /// A device that failed, or a score that is not finite.
-    fn validate(&self, model: &Self::Inner, detail: Self::Detail, epoch: usize) -> Result<Self::Figures>;
+    /// A device that failed, or a score that is not finite; a rank that fails.
+    fn validate(
+        &self,
+        model: &Self::Inner,
+        detail: Self::Detail,
+        epoch: usize,
+        rank: Option<&Rank<B>>,
+    ) -> Result<Self::Figures>;
+
+    /// What another rank than 0 does for a validation: its part, where they score together.
+    ///
+    /// # Errors
+    /// A rank that fails.
+    fn assist(&self, _: &Self::Inner, _: &Rank<B>) -> Result<()> {
+        Ok(())
+    }
 
     /// What the figures mean; `position` is that before them, and remembers what the task needs.
     fn judge(&self, figures: &Self::Figures, position: &mut Position) -> Judgement;

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::optimiser::{Optimiser, learning_rate};
 use super::position::Position;
-use super::ranks::{Rank, alone, next_epoch, shard_of, told};
+use super::ranks::{Next, Rank, alone, shard_of, shared, told};
 use super::runner::{Epoch, Runner};
 use super::session::{Restored, RunOptions, Session, Start, best_file, check_finite, open_or_create, restored};
 use super::task::{Judgement, Task};
@@ -64,9 +64,15 @@ pub struct EpochEnd<L> {
 
 /// What a training leaves.
 pub struct Trained<M> {
-    pub session: Session,
     /// The best model, or the last one where nothing was chosen.
     pub model: M,
+    /// What rank 0 alone has.
+    pub led: Option<Led>,
+}
+
+/// A training whose run is written.
+pub struct Led {
+    pub session: Session,
     pub position: Position,
     /// The last loss; NaN where no epoch was left.
     pub loss: f32,
@@ -107,6 +113,12 @@ impl<'t, B: GraphBackend, T: Task<B>> Trainer<'t, B, T> {
         self.model.as_ref().unwrap_or_else(|| unreachable!("a step gives the model back")).valid()
     }
 
+    /// Whether an epoch, counted from 1, is validated.
+    fn is_due(&self, epoch: usize) -> bool {
+        let train = self.task.train();
+        epoch == train.epochs || self.ends_at == Some(epoch) || epoch.is_multiple_of(train.validate_every)
+    }
+
     /// Takes the steps of an epoch, counted from 1.
     fn pass(&mut self, epoch: usize) -> Result<T::Detail> {
         let rate = learning_rate(self.task.train(), epoch);
@@ -124,9 +136,7 @@ impl<'t, B: GraphBackend, T: Task<B>> Trainer<'t, B, T> {
     /// # Errors
     /// A loss that is not finite, a device that failed, or what a thread of the loader ran into.
     pub fn epoch(&mut self, epoch: usize, read: bool) -> Result<EpochEnd<T::Line>> {
-        let (task, train) = (self.task, self.task.train());
-        let last = epoch == train.epochs || self.ends_at == Some(epoch);
-        let due = last || epoch.is_multiple_of(train.validate_every);
+        let (task, due) = (self.task, self.is_due(epoch));
         let detail = self.pass(epoch)?;
         let mut end = EpochEnd { lines: Vec::new(), loss: None, stop: false };
         if !due && !read && self.pending.len() < MAX_UNREAD {
@@ -144,7 +154,7 @@ impl<'t, B: GraphBackend, T: Task<B>> Trainer<'t, B, T> {
         }
         if due {
             let model = self.current();
-            let figures = task.validate(&model, detail, epoch)?;
+            let figures = task.validate(&model, detail, epoch, self.rank)?;
             let Judgement { keep, stop, metric } = task.judge(&figures, &mut self.position);
             if keep {
                 (self.position.best_epoch, self.position.best_metric) = (epoch, metric);
@@ -177,7 +187,8 @@ pub fn train<B: GraphBackend, T: Task<B>>(
     Ok(alone(train_with(task, place, options, notes, None, device)?))
 }
 
-/// The same as one of several ranks, where there are any; what rank 0 leaves. The others read and write no run.
+/// The same as one of several ranks, where there are any. The others read and write no run; what they leave is nothing
+/// where rank 0 was asked to stop.
 ///
 /// # Errors
 /// As for [`train`], and where another rank fails.
@@ -190,7 +201,7 @@ pub fn train_with<B: GraphBackend, T: Task<B>>(
     device: &B::Device,
 ) -> Result<Option<Trained<T::Inner>>> {
     match rank.filter(|rank| rank.rank() > 0) {
-        Some(rank) => follow(task, place.seed, rank, device).map(|()| None),
+        Some(rank) => Ok(follow(task, place.seed, rank, device)?.map(|model| Trained { model, led: None })),
         None => lead(task, place, options, notes, rank, device).map(Some),
     }
 }
@@ -209,29 +220,41 @@ fn begin_together<B: GraphBackend, T: Task<B>>(
     device: &B::Device,
 ) -> Result<Restored<B, T>> {
     position.loss_scale = optimiser.loss_scale();
-    let own = serde_json::to_vec(&Beginning { position, steps: optimiser.steps() }).unwrap_or_default();
-    let beginning = serde_json::from_slice(&told::<B>(rank, &own, device)?);
-    let Beginning { position, steps } = beginning.unwrap_or_else(|e| unreachable!("rank 0 wrote it: {e}"));
+    let own = Beginning { position, steps: optimiser.steps() };
+    let Beginning { position, steps } = told::<B, _>(rank, &own, device)?;
     optimiser.set_loss_scale(position.loss_scale);
     optimiser.set_steps(steps);
     let model = optimiser.share(model, rank, device)?;
     Ok(Restored { model, optimiser, position })
 }
 
-/// Trains as a rank other than 0, for as many epochs as rank 0 says.
-fn follow<B: GraphBackend, T: Task<B>>(task: &T, seed: u64, rank: &Rank<B>, device: &B::Device) -> Result<()> {
+/// Trains as a rank other than 0, for as many epochs as rank 0 says; the model that it has chosen.
+fn follow<B: GraphBackend, T: Task<B>>(
+    task: &T,
+    seed: u64,
+    rank: &Rank<B>,
+    device: &B::Device,
+) -> Result<Option<T::Inner>> {
     // Rank 0 sees the request, too, and saves before it ends all.
     interrupt::install();
     let model = task.model(&mut Parameters::<Autodiff<B>>::from_seed(seed, device))?;
     let own = Restored { model, optimiser: task.optimiser(), position: Position::default() };
     let Restored { model, optimiser, position } = begin_together::<B, T>(rank, own, device)?;
     let mut trainer = Trainer::new(task, model, optimiser, position, seed, Some(rank))?;
-    while let Some(epoch) = next_epoch::<B>(rank, None, device)? {
-        trainer.pass(epoch)?;
-        // Rank 0 reads the losses.
-        trainer.pending.clear();
+    loop {
+        match told::<B, _>(rank, &Next::Stop, device)? {
+            Next::Epoch { epoch, validated } => {
+                trainer.pass(epoch)?;
+                // Rank 0 reads the losses.
+                trainer.pending.clear();
+                if validated {
+                    task.assist(&trainer.current(), rank)?;
+                }
+            }
+            Next::End => return shared(trainer.current(), rank).map(Some),
+            Next::Stop => return Ok(None),
+        }
     }
-    Ok(())
 }
 
 /// Trains alone, or as rank 0.
@@ -276,16 +299,15 @@ fn lead<B: GraphBackend, T: Task<B>>(
 
     // A run that had stopped when it was saved has nothing left to do.
     let mut over = task.is_over(&position);
+    let say = |next: Next| rank.map_or(Ok(next), |rank| told::<B, _>(rank, &next, device));
     let (mut saved_best, mut epoch, mut loss) = (position.best_epoch, position.epoch, f32::NAN);
     let until = options.stretch.map_or(settings.epochs, |stretch| stretch.of(settings.epochs));
     while epoch < until && !over {
         epoch += 1;
-        if let Some(rank) = rank {
-            next_epoch::<B>(rank, Some(epoch), device)?;
-        }
         // Before the epoch: when the time is over, it is the last one.
         let ends = epoch == until || options.stretch.is_some_and(|stretch| stretch.is_late());
         trainer.ends_at = ends.then_some(epoch);
+        say(Next::Epoch { epoch, validated: trainer.is_due(epoch) })?;
         let save = ends || session.checkpoint_due(epoch, settings);
         let end = trainer.epoch(epoch, save)?;
         session.epoch_done::<B>(device)?;
@@ -310,16 +332,14 @@ fn lead<B: GraphBackend, T: Task<B>>(
             let tensors = task.export(&trainer.current());
             session.save_last(&spec, &mut trainer.position, tensors, &trainer.optimiser)?;
             let asked = session.stop_if_asked(epoch);
-            if let Some(rank) = rank.filter(|_| asked.is_err()) {
-                next_epoch::<B>(rank, None, device)?;
+            if asked.is_err() {
+                say(Next::Stop)?;
             }
             asked?;
         }
         over |= ends;
     }
-    if let Some(rank) = rank {
-        next_epoch::<B>(rank, None, device)?;
-    }
+    say(Next::End)?;
     if let Some(loaded) = trainer.runner.loaded() {
         session.note(&loaded);
     }
@@ -337,7 +357,12 @@ fn lead<B: GraphBackend, T: Task<B>>(
             last
         }
     };
-    Ok(Trained { session, model, position: trainer.position, loss, seconds_per_epoch })
+    let model = match rank {
+        Some(rank) => shared(model, rank)?,
+        None => model,
+    };
+    let led = Led { session, position: trainer.position, loss, seconds_per_epoch };
+    Ok(Trained { model, led: Some(led) })
 }
 
 /// Where a run is made, and from what.

@@ -725,7 +725,7 @@ pub mod bodies {
             let logits = model.forward(&DeviceGraph::upload(&graph, device).unwrap(), &x, None);
             assert_eq!(logits.dtype(), DType::F16);
             let input = SampledInput::new(&spec, &graph, &features, DType::F16).unwrap();
-            let by_layers = class_logits(&[(model.clone(), device.clone())], &spec, &input).unwrap();
+            let by_layers = class_logits(&[(model.clone(), device.clone())], &spec, &input, None).unwrap();
             for got in [to_host(logits), by_layers] {
                 // Eleven bits, over up to three layers of sums.
                 let close = |(a, b): (&f32, &f32)| (a - b).abs() <= 1e-2 * b.abs().max(1.0);
@@ -740,7 +740,7 @@ pub mod bodies {
             let want = to_host(full_logits(&model, &spec, &features, device));
             let input = SampledInput::new(&spec, &graph_of(&spec), &features, DType::F32).unwrap();
             for replicas in [1, 3] {
-                let got = class_logits(&vec![(model.clone(), device.clone()); replicas], &spec, &input).unwrap();
+                let got = class_logits(&vec![(model.clone(), device.clone()); replicas], &spec, &input, None).unwrap();
                 assert_eq!(got.len(), NODES * CLASSES);
                 let close = |(a, b): (&f32, &f32)| (a - b).abs() <= 1e-5 * b.abs().max(1.0);
                 assert!(got.iter().zip(&want).all(close), "{spec:?}, {replicas} replicas");

@@ -257,7 +257,8 @@ mod bodies {
             let x: Vec<Tensor<B, 2>> = upload_features(host.node_types(), features, f32, device).unwrap();
             let want = attention_scores(&model, &graph, &x, None);
             let got =
-                layerwise::scores(&vec![(model.clone(), device.clone()); 2], &Arc::new(host), features, f32).unwrap();
+                layerwise::scores(&vec![(model.clone(), device.clone()); 2], &Arc::new(host), features, f32, None)
+                    .unwrap();
             assert!(
                 got.scores.iter().zip(&want.scores).all(|(a, b)| (a - b).abs() < 1e-6),
                 "{heads} heads, {connections:?}"

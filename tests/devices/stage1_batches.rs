@@ -46,7 +46,7 @@ fn one_batch_of_all_neighbours_has_the_loss_the_gradients_and_the_embeddings_of_
     (config.model.hidden, config.model.out, config.train.epochs) = (24, 16, 2);
     config.sampling.edges = [("pu", 20), ("ps", 5), ("uu", 10)].map(|(s, n)| (s.to_string(), n)).into();
     for causal in [false, true] {
-        let (whole, how) = AutoEncoder::<B>::open(&config, host, features, causal, false, device).unwrap();
+        let (whole, how) = AutoEncoder::<B>::open(&config, host, features, causal, false, None, device).unwrap();
         assert!(how.is_none());
         let model = whole.model(&mut Parameters::from_seed(3, device)).unwrap();
         let mut full = whole.runner(config.seed, 1).unwrap();
@@ -54,12 +54,12 @@ fn one_batch_of_all_neighbours_has_the_loss_the_gradients_and_the_embeddings_of_
             let loss = full.next(&whole, &model, None).unwrap().losses.loss;
             (to_host(loss.clone())[0], gradients::<B>(&model, loss))
         });
-        let z = whole.embed_all(&model.valid()).unwrap();
+        let z = whole.embed_all(&model.valid(), None).unwrap();
         for transfer in [Transfer::Gathered, Transfer::Resident] {
             let mode = LoaderMode::Sampled;
             config.loader =
                 LoaderConfig { mode, transfer, fanouts: vec![0, 0], batch_size: 1 << 30, ..LoaderConfig::default() };
-            let (parts, how) = AutoEncoder::<B>::open(&config, host, features, causal, true, device).unwrap();
+            let (parts, how) = AutoEncoder::<B>::open(&config, host, features, causal, true, None, device).unwrap();
             assert!(how.unwrap().contains("as asked for"));
             let mut sampled = parts.runner(config.seed, 1).unwrap();
             let Runner::Sampled(batches) = &sampled else { panic!("mini-batches were asked for") };
@@ -74,7 +74,7 @@ fn one_batch_of_all_neighbours_has_the_loss_the_gradients_and_the_embeddings_of_
                 assert!((loss - got).abs() <= 4e-6 * loss.abs(), "{name}: {got} for {loss}");
                 assert_same(&name, &gradients::<B>(&model, step.losses.loss), of_all, 1e-6);
             }
-            let own = parts.embed_all(&model.valid()).unwrap();
+            let own = parts.embed_all(&model.valid(), None).unwrap();
             assert_eq!(own.dim(), z.dim());
             let off = own.iter().zip(&z).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
             assert!(off <= 1e-5, "causal: {causal}, {transfer:?}: embeddings are off by {off}");

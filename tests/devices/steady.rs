@@ -136,7 +136,7 @@ fn trainings_hold_no_more_with_every_step() {
     (config.model.hidden, config.model.out, config.train.epochs) = (8, 8, 10 * STEPS);
     config.sampling.edges = [("pu", 3), ("ps", 1), ("uu", 2)].map(|(stream, edges)| (stream.to_string(), edges)).into();
     (config.loader.mode, config.loader.fanouts) = (LoaderMode::Sampled, vec![2, 2]);
-    let (task, _) = AutoEncoder::<Flex>::open(&config, host, features, false, true, &FlexDevice).unwrap();
+    let (task, _) = AutoEncoder::<Flex>::open(&config, host, features, false, true, None, &FlexDevice).unwrap();
     let model = task.model(&mut Parameters::from_seed(3, &FlexDevice)).unwrap();
     let mut sampled = task.runner(config.seed, 1).unwrap();
     let grown = growth(|| drop(sampled.next(&task, &model, None).unwrap().losses.loss.backward()));

@@ -126,11 +126,15 @@ fn divided_rows_of_events_and_of_edges_with_values_are_those_of_one_rank() {
         "graph.toml",
         "[[nodes]]\ntype = \"account\"\nfile = \"accounts.csv\"\nid = \"id\"\nlabel = \"fraud\"\n\
          features = { age = \"numeric\" }\n[[edges]]\nname = \"pays\"\nfile = \"payments.csv\"\nsrc = \"account.from\"\n\
-         dst = \"account.to\"\nvalues = [\"amount\"]\ntime = { column = \"time\", format = \"%Y-%m-%d\" }\n",
+         dst = \"account.to\"\nvalues = [\"amount\"]\nweight = \"amount\"\n\
+         time = { column = \"time\", format = \"%Y-%m-%d\" }\n",
     );
     sandbox.succeeds(["--quiet", "import", "tables", "graph.toml", "--out", "data"]);
     sandbox.write("run.toml", whole(STAGE2));
     assert_alike(&sandbox, "anomaly_scores_stage2.npy", &[&all[..], &["--set", "model.edge_values=true"]].concat());
+    let stage1 = STAGE1.replace("{ pu = 37, ps = 20, uu = 30 }", "{ pays = 37 }");
+    assert_first_step(&sandbox, &stage1, &["train.rows=all", "model.edge_weights=true"]);
+    assert_first_step(&sandbox, &whole(CLASSIFY), &["split.use=labels", "model.edge_weights=true"]);
 }
 
 #[test]
@@ -142,8 +146,16 @@ fn a_training_says_how_rows_are_divided() {
         let keys = ["--device", "cpu", "--devices", "2", "--set", &rows, "--set", "train.epochs=1"];
         sandbox.succeeds([&["train", "run.toml"][..], &keys].concat()).stderr
     };
-    assert!(said("all").contains("rows are divided over 2 ranks, which compute "));
-    assert!(!said("reachable").contains("divided"));
+    let divided = "rows are divided over 2 ranks, which compute ";
+    assert!(said("all").contains(divided));
+    let reachable = said("reachable");
+    assert!(reachable.contains("trains on the rows that its part of the loss depends on"), "{reachable}");
+    assert!(reachable.contains(&format!("to score, {divided}")), "{reachable}");
+    sandbox.write("run.toml", STAGE1);
+    assert!(said("all").contains(divided) && said("reachable").contains("rank 0 embeds all nodes at the end"));
+    let classes = with_classes(&whole(CLASSIFY));
+    let keys = ["train", "run.toml", "--device", "cpu", "--devices", "2", "--set", "train.epochs=1"];
+    assert!(classes.succeeds(keys).stderr.contains(divided));
 }
 
 const STAGE1: &str = "task = \"stage1\"\n[data]\npath = \"data\"\n[model]\nhidden = 8\nout = 8\n[train]\nepochs = 20\n\
@@ -151,13 +163,15 @@ const STAGE1: &str = "task = \"stage1\"\n[data]\npath = \"data\"\n[model]\nhidde
                       edges = { pu = 37, ps = 20, uu = 30 }\n[temperature]\nwarmup_epochs = 0\npeak = 2.0\nend = 2.0\n\
                       [output]\ndir = \"runs\"\nplots = false\n";
 
+const ALL_ROWS: &[&str] = &["--set", "train.rows=all"];
+
 /// Stage 1 in several mini-batches of each epoch.
 const IN_BATCHES: &[&str] =
     &["--set", "loader.mode=sampled", "--set", "loader.fanouts=[5, 4]", "--set", "loader.batch_size=30"];
 
 #[test]
 fn stage_1_on_several_ranks_is_that_on_one() {
-    for more in [&[][..], IN_BATCHES] {
+    for more in [&[][..], ALL_ROWS, IN_BATCHES] {
         let sandbox = Sandbox::with_data();
         sandbox.write("run.toml", STAGE1);
         assert_alike(&sandbox, "Z_embeddings_stage1.npy", more);
@@ -193,6 +207,7 @@ fn classes_on_several_ranks_are_those_on_one() {
 fn first_steps(sandbox: &Sandbox, text: &str, more: &[&str], devices: usize) -> (f64, Vec<f32>) {
     let dir = format!("first{devices}");
     sandbox.write("run.toml", text);
+    _ = fs::remove_dir_all(sandbox.path(&dir));
     let (set, count) = (format!("output.dir={dir}"), devices.to_string());
     sandbox.succeeds(train(&set, &count, &[&["--set", "train.epochs=1"], more].concat()));
     let run = sandbox.only_run(&dir);
@@ -204,27 +219,47 @@ fn first_steps(sandbox: &Sandbox, text: &str, more: &[&str], devices: usize) -> 
     (loss, moments[..moments.len() / 2].to_vec())
 }
 
+/// Loss and gradient of the first step on 2 and 4 ranks against those on one.
+fn assert_first_step(sandbox: &Sandbox, text: &str, keys: &[&str]) {
+    let more: Vec<&str> = keys.iter().flat_map(|key| ["--set", *key]).collect();
+    let (loss, gradient) = first_steps(sandbox, text, &more, 1);
+    let norm = |x: &[f32]| x.iter().map(|x| f64::from(x * x)).sum::<f64>().sqrt();
+    assert!(norm(&gradient) > 0.0);
+    for devices in [2, 4] {
+        let (own, of_ranks) = first_steps(sandbox, text, &more, devices);
+        assert!((own - loss).abs() <= 1e-5 * loss.abs(), "{keys:?} on {devices} ranks: {own} for {loss}");
+        let apart: Vec<f32> = of_ranks.iter().zip(&gradient).map(|(a, b)| a - b).collect();
+        assert!(norm(&apart) <= 1e-5 * norm(&gradient), "{keys:?} on {devices} ranks: {} apart", norm(&apart));
+    }
+}
+
 #[test]
 fn the_first_loss_and_gradient_are_those_of_one_rank() {
-    let all_at_once = &["--set", "loader.batch_size=1000000"][..];
-    for (sandbox, text, more) in [
-        (Sandbox::with_data(), STAGE2.into(), all_at_once),
-        (Sandbox::with_data(), whole(STAGE2), &[][..]),
-        (Sandbox::with_data(), whole(STAGE2), &["--set", "train.rows=all"]),
-        (Sandbox::with_data(), STAGE1.into(), &[][..]),
-        (Sandbox::with_data(), STAGE1.into(), &[&IN_BATCHES[..4], all_at_once].concat()[..]),
-        (with_classes(""), CLASSIFY.into(), all_at_once),
-        (with_classes(""), whole(CLASSIFY), &[][..]),
+    let (stage2, classify) = (whole(STAGE2), whole(CLASSIFY));
+    let all_at_once = "loader.batch_size=1000000";
+    for (text, keys) in [
+        (STAGE2, &[all_at_once][..]),
+        (&stage2, &[]),
+        (&stage2, &["train.rows=all"]),
+        (STAGE1, &[]),
+        (STAGE1, &["train.rows=all"]),
+        (STAGE1, &["train.rows=all", "train.chunk_size=70"]),
+        (STAGE1, &["loader.mode=sampled", "loader.fanouts=[5, 4]", all_at_once]),
+        // Several node types, of which labels of some are read.
+        (&classify, &["split.use=labels", "model.layer=gat", "model.heads=2", "model.dropout=0.3"]),
     ] {
-        let (loss, gradient) = first_steps(&sandbox, &text, more, 1);
-        let norm = |x: &[f32]| x.iter().map(|x| f64::from(x * x)).sum::<f64>().sqrt();
-        assert!(norm(&gradient) > 0.0);
-        for devices in [2, 4] {
-            let (own, of_ranks) = first_steps(&sandbox, &text, more, devices);
-            assert!((own - loss).abs() <= 1e-5 * loss.abs(), "{devices} ranks: {own} for {loss}");
-            let apart: Vec<f32> = of_ranks.iter().zip(&gradient).map(|(a, b)| a - b).collect();
-            assert!(norm(&apart) <= 1e-5 * norm(&gradient), "{devices} ranks: {} apart", norm(&apart));
-        }
+        assert_first_step(&Sandbox::with_data(), text, keys);
+    }
+    for (text, keys) in [
+        (CLASSIFY, &[all_at_once][..]),
+        (&classify, &[]),
+        // All ranks drop the same, of inputs and of attention.
+        (&classify, &["model.layer=gat", "model.heads=2", "model.layers=3", "model.dropout=0.3"]),
+        (&classify, &["model.layer=h2gcn", "model.dropout=0.3", "model.norm=layer"]),
+        (&classify, &["model.layer=difference", "model.residual=true", "model.layers=3"]),
+        (&classify, &["model.layer=bw", "model.dropout=0.3"]),
+    ] {
+        assert_first_step(&with_classes(""), text, keys);
     }
 }
 

@@ -1,16 +1,20 @@
 //! The same layers over mini-batches, whose nodes have sampled neighbours.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use burn::backend::Autodiff;
 use burn::tensor::backend::Backend;
 use burn::tensor::{Tensor, TensorData};
-use graphsieve_kernels::{Activation, Csr, GraphBackend, SelfTerm, SpmmConfig, combine, linear, normalise_rows, spmm};
+use graphsieve_kernels::{
+    Activation, Csr, Destinations, GraphBackend, SelfTerm, SpmmConfig, Term, combine, linear, normalise_rows, spmm,
+    sum_in_chunks,
+};
 use rayon::prelude::*;
 
 use super::{ConvolutionLayer, Factors, Normalisation, TripleStreamGae, blank};
 use crate::graph::{HeteroGraph, Relation};
-use crate::nn::{Block, KeptRows};
+use crate::nn::{Block, KeptRows, RelationEdges};
 
 /// Rows of one task.
 const TASK_ROWS: usize = 256;
@@ -29,14 +33,14 @@ pub struct HostNormalisation {
 /// evenly they make it an unbiased estimate of the sum over all, and it is that sum where all are taken.
 #[derive(Clone, Debug)]
 pub struct BatchNormalisation<B: Backend> {
-    relations: Vec<BatchRelation<B>>,
+    pub(super) relations: Vec<BatchRelation<B>>,
 }
 
 #[derive(Clone, Debug)]
-struct BatchRelation<B: Backend> {
+pub(super) struct BatchRelation<B: Backend> {
     id: usize,
-    dst: usize,
-    stream: usize,
+    pub dst: usize,
+    pub stream: usize,
     normalisation: Normalisation<B>,
 }
 
@@ -67,8 +71,7 @@ impl HostNormalisation {
 
     /// Relations with nodes at both ends, by number.
     fn relations(&self) -> impl Iterator<Item = (usize, &Relation)> {
-        let relations = self.graph.relations().iter().enumerate();
-        relations.filter(|(_, of)| of.forward.num_rows() > 0 && of.forward.num_cols() > 0)
+        joining(&self.graph)
     }
 
     /// What the layers read of nodes of a type.
@@ -178,7 +181,53 @@ impl HostNormalisation {
     }
 }
 
+/// Relations with nodes at both ends, by number.
+fn joining(graph: &HeteroGraph) -> impl Iterator<Item = (usize, &Relation)> {
+    let relations = graph.relations().iter().enumerate();
+    relations.filter(|(_, of)| of.forward.num_rows() > 0 && of.forward.num_cols() > 0)
+}
+
+impl<B: Backend> BatchNormalisation<Autodiff<B>> {
+    /// The same for passes that record nothing.
+    pub(super) fn inner(self) -> BatchNormalisation<B> {
+        let relation = |of: BatchRelation<Autodiff<B>>| BatchRelation {
+            id: of.id,
+            dst: of.dst,
+            stream: of.stream,
+            normalisation: of.normalisation.inner(),
+        };
+        BatchNormalisation { relations: self.relations.into_iter().map(relation).collect() }
+    }
+}
+
 impl<B: Backend> BatchNormalisation<B> {
+    /// Of a layer from all nodes of `graph` to those that are `own`, by type; the graph and `causal` are as
+    /// [`HostNormalisation::of`] has them.
+    pub(super) fn of_part(
+        graph: &HeteroGraph,
+        causal: bool,
+        own: impl Fn(usize) -> Range<usize>,
+        device: &B::Device,
+    ) -> Self {
+        let streams = graph.streams();
+        let vector = |values: &[f32]| match values.len() {
+            // No device takes a copy of nothing.
+            0 => Tensor::empty([0], device),
+            len => Tensor::<B, 1>::from_data(TensorData::new(values.to_vec(), [len]), device),
+        };
+        let of_relation = |(id, relation): (usize, &Relation)| {
+            let (factors, own) = (Factors::of(relation, causal), own(relation.dst));
+            let normalisation = Normalisation {
+                dst_scale: vector(&factors.dst_scale[own.clone()]),
+                src_scale: vector(&factors.src_scale),
+                self_weight: factors.self_weight.map(|weight| vector(&weight[own])),
+            };
+            let stream = streams.iter().position(|stream| *stream == relation.stream).unwrap_or_default();
+            BatchRelation { id, dst: relation.dst, stream, normalisation }
+        };
+        Self { relations: joining(graph).map(of_relation).collect() }
+    }
+
     fn into_autodiff(self) -> BatchNormalisation<Autodiff<B>> {
         let relation = |of: BatchRelation<B>| BatchRelation {
             id: of.id,
@@ -226,18 +275,20 @@ impl<B: GraphBackend> TripleStreamGae<B> {
     ) -> Vec<Tensor<B, 2>> {
         let last = layer + 1 == Self::LAYERS;
         let activation = if last { Activation::Identity } else { Activation::Relu };
-        let result = self.layers[layer].over_block(block, normalisation, h, activation);
+        let result = self.layers[layer].over_block(block, normalisation, h, activation, None);
         if last { result.into_iter().map(normalise_rows).collect() } else { result }
     }
 }
 
 impl<B: GraphBackend> ConvolutionLayer<B> {
-    fn over_block(
+    /// The layer; of a block with edges of every relation also by `chunk_rows` rows at a time.
+    pub(super) fn over_block(
         &self,
         block: &Block<B>,
         normalisation: &BatchNormalisation<B>,
         h: &[Tensor<B, 2>],
         activation: Activation,
+        chunk_rows: Option<usize>,
     ) -> Vec<Tensor<B, 2>> {
         let of_type = |t: usize| {
             let own = self.own[t].val();
@@ -246,34 +297,53 @@ impl<B: GraphBackend> ConvolutionLayer<B> {
             }
             let rows = block.destinations(t, h[t].clone());
             let into = || normalisation.relations.iter().filter(|of| of.dst == t);
-            let sums = into().filter_map(|of| {
-                let sum = aggregate(block, of, h, &rows)?;
-                Some(linear(sum, self.streams[of.stream].weight.val(), None))
-            });
+            let biases = self.biases(into().map(|of| of.stream));
+            let weight = |of: &BatchRelation<B>| self.streams[of.stream].weight.val();
+            if let Some(chunk_rows) = chunk_rows {
+                let sums = into().filter_map(|of| {
+                    let (edges, weights, config) = product(block, of, &rows)?;
+                    Some(Term::spmm(&edges.csr, h[edges.src].clone(), weights, config, weight(of)))
+                });
+                let terms = sums.chain([Term::rows(rows.clone(), None, own)]).collect();
+                let to = Destinations::new(block.rows_after(t), None);
+                return sum_in_chunks(terms, biases, 1.0, activation, to, chunk_rows);
+            }
+            let sums = into().filter_map(|of| Some(linear(aggregate(block, of, h, &rows)?, weight(of), None)));
             let parts = sums.chain([linear(rows.clone(), own, None)]).collect();
-            combine(parts, self.biases(into().map(|of| of.stream)), 1.0, activation)
+            combine(parts, biases, 1.0, activation)
         };
         (0..h.len()).map(of_type).collect()
     }
 }
 
+/// What the product with `A~_r` reads: edges, their weights, and the rest; nothing without a source.
+type Product<'b, B> = (&'b RelationEdges<B>, Option<Tensor<B, 1>>, SpmmConfig<B>);
+
+fn product<'b, B: GraphBackend>(
+    block: &'b Block<B>,
+    of: &BatchRelation<B>,
+    rows: &Tensor<B, 2>,
+) -> Option<Product<'b, B>> {
+    let edges = block.edges.iter().find(|edges| edges.relation == of.id)?;
+    let Normalisation { dst_scale, src_scale, self_weight } = of.normalisation.clone();
+    let own = self_weight.map(|scale| SelfTerm { h: rows.clone(), scale, nodes: None });
+    let config = SpmmConfig { dst_scale: Some(dst_scale), src_scale: Some(src_scale), own, ..SpmmConfig::default() };
+    Some((edges, edges.weights().filter(|weights| weights.dims()[0] > 0), config))
+}
+
 /// `A~_r h` on the rows after a layer; `rows` are those of the destinations before it. Nothing where there is neither a
 /// source nor a self term.
-fn aggregate<B: GraphBackend>(
+pub(super) fn aggregate<B: GraphBackend>(
     block: &Block<B>,
     of: &BatchRelation<B>,
     h: &[Tensor<B, 2>],
     rows: &Tensor<B, 2>,
 ) -> Option<Tensor<B, 2>> {
-    let Normalisation { dst_scale, src_scale, self_weight } = of.normalisation.clone();
-    let Some(edges) = block.edges.iter().find(|edges| edges.relation == of.id) else {
-        let weight = self_weight?;
+    let Some((edges, weights, config)) = product(block, of, rows) else {
+        let weight = of.normalisation.self_weight.clone()?;
         let count = weight.dims()[0];
         return Some(rows.clone() * weight.reshape([count, 1]).cast(rows.dtype()));
     };
-    let own = self_weight.map(|scale| SelfTerm { h: rows.clone(), scale, nodes: None });
-    let config = SpmmConfig { dst_scale: Some(dst_scale), src_scale: Some(src_scale), own, ..SpmmConfig::default() };
-    let weights = edges.weights().filter(|weights| weights.dims()[0] > 0);
     Some(spmm(&edges.csr, h[edges.src].clone(), weights, config))
 }
 

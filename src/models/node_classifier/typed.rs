@@ -80,9 +80,21 @@ impl<B: GraphBackend> TypedLayer<B> {
         carried: Option<&EdgeLayer<B>>,
         pass: Option<TrainingPass>,
     ) -> Vec<Tensor<B, 2>> {
+        let own: Vec<NodeInput<B>> = x.iter().zip(&block.kept).map(|(x, kept)| x.selected(kept)).collect();
+        self.forward_to(block, (x, &own), carried, pass)
+    }
+
+    /// The same where those of the rows `x` that are left after the layer are at hand.
+    pub fn forward_to(
+        &self,
+        block: &Block<B>,
+        (x, after): (&[NodeInput<B>], &[NodeInput<B>]),
+        carried: Option<&EdgeLayer<B>>,
+        pass: Option<TrainingPass>,
+    ) -> Vec<Tensor<B, 2>> {
         let of_type = |(t, own): (usize, &Own<B>)| {
             let weight = own.weight.val();
-            let rows = x[t].selected(&block.kept[t]);
+            let rows = &after[t];
             if block.rows_after(t) == 0 {
                 return Tensor::empty([0, weight.dims()[1]], (&weight.device(), x[t].dtype()));
             }
@@ -93,7 +105,7 @@ impl<B: GraphBackend> TypedLayer<B> {
             let mut parts = vec![rows.project(weight)];
             parts.extend(block.edges.iter().filter(|edges| edges.dst == t).flat_map(|edges| {
                 let pass = pass.map(|pass| pass.layer(((pass.layer + 1) << 16) | edges.relation as u32));
-                self.along(edges, block, (x, &rows), carried, pass)
+                self.along(edges, block, (x, rows), carried, pass)
             }));
             combine(parts, Some(own.bias.val()), 1.0, Activation::Identity)
         };
@@ -125,6 +137,7 @@ impl<B: GraphBackend> TypedLayer<B> {
                     true => block.destinations(edges.dst, src.clone()),
                     false => after.project(weight),
                 };
+                let pass = pass.map(|pass| pass.from_row(block.kept[edges.dst].first()));
                 let nodes = Nodes::Between { src, dst };
                 let Some(of_edges) = carried.and_then(|carried| carried.of(edges)) else {
                     return vec![conv.propagate(&edges.csr, nodes, pass)];

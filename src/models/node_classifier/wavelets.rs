@@ -33,4 +33,24 @@ impl<B: GraphBackend> WaveletLayer<B> {
         let parts: Vec<_> = self.relations.iter().enumerate().filter_map(|(at, conv)| of_relation(conv, at)).collect();
         combine(parts, None, 1.0, Activation::Identity)
     }
+
+    /// The same of the nodes of one of several ranks, whose rows are `x`; see [`BwConv::forward_part`]. `degrees` are
+    /// in-degrees by relation.
+    ///
+    /// # Errors
+    /// Those of `gathered`.
+    pub fn forward_part<E>(
+        &self,
+        block: &Block<B>,
+        degrees: &[Tensor<B, 1>],
+        x: &Tensor<B, 2>,
+        mut gathered: impl FnMut(Tensor<B, 2>) -> Result<Tensor<B, 2>, E>,
+    ) -> Result<Tensor<B, 2>, E> {
+        let live =
+            self.relations.iter().enumerate().filter_map(|(at, conv)| Some((conv, block.csr(at)?, &degrees[at])));
+        let parts: Result<Vec<_>, E> = live
+            .map(|(conv, csr, degrees)| conv.forward_part(csr, degrees.clone(), x.clone(), &mut gathered))
+            .collect();
+        Ok(combine(parts?, None, 1.0, Activation::Identity))
+    }
 }

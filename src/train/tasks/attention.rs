@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use burn::backend::Autodiff;
+use burn::tensor::backend::Backend;
 use burn::tensor::{DType, Tensor};
 use graphsieve_kernels::{DropEdge, GraphBackend};
 use ndarray::Array1;
@@ -12,6 +13,7 @@ use rayon::prelude::*;
 use serde::Serialize;
 
 use super::attention_batches::{BatchInput, parts, sampler};
+use super::attention_divided as divided;
 use super::attention_loss::{GroupedLoss, LossInput, LossWeights, edges_of_epoch};
 use crate::config::{
     LoaderMode, RankingMetric, Rows, RunConfig, STAGE2_EMBEDDINGS_FILE, STAGE2_SCORES_FILE, Stage2Config, Stage2Input,
@@ -22,7 +24,9 @@ use crate::data::split::Split;
 use crate::error::Result;
 use crate::graph::formats::atomic_write;
 use crate::graph::{Dataset, Features, HeteroGraph, NodeType, Subset, write_npy_f32};
-use crate::infer::attention::{check_own, edge_inputs, host_scores, input_features, load_edges, own_types, with_edges};
+use crate::infer::attention::{
+    check_own, edge_inputs, host_scores, input_features, load_edges, own_types, with_edges, with_labels,
+};
 use crate::infer::label_input::beside;
 use crate::infer::layerwise::{self, HostScored};
 use crate::infer::plan;
@@ -49,14 +53,14 @@ use crate::train::full::Full;
 use crate::train::loading::transferred;
 use crate::train::plots::{self, Series};
 use crate::train::position::Position;
-use crate::train::ranks::{Rank, agree, alone, failed, planned};
+use crate::train::ranks::{Rank, agree, alone, of_part, planned};
 use crate::train::runner::Runner;
 use crate::train::sampled::{Sampled, Sampling, epoch_of, part_of};
 use crate::train::session::{RunOptions, Session, check_finite, part_note};
 use crate::train::shard::Shard;
 use crate::train::stretch::{Judged, Validated};
 use crate::train::task::{Judgement, Losses, Task};
-use crate::train::trainer::{self, Place, Trained};
+use crate::train::trainer::{self, Led, Place, Trained};
 
 /// One line of `metrics.jsonl`.
 #[derive(Serialize)]
@@ -120,20 +124,20 @@ pub struct Attention<B: GraphBackend> {
 enum Placement<B: GraphBackend> {
     /// On the device.
     Device {
-        graph: OnDevice<B>,
+        graph: OnDevice<Autodiff<B>>,
         x: Vec<Tensor<Autodiff<B>, 2>>,
-        /// All of it, for passes without gradients; rank 0 alone has any.
-        inner: Option<(DeviceGraph<B>, Vec<Tensor<B, 2>>)>,
+        /// For passes without gradients, which compute all rows.
+        inner: OnDevice<B>,
     },
     /// On the host, from where mini-batches are loaded.
     Host { store: FeatureStore<Autodiff<B>>, features: Features },
 }
 
 /// What a device has of a graph.
-enum OnDevice<B: GraphBackend> {
-    Whole(DeviceGraph<Autodiff<B>>),
+enum OnDevice<B: Backend> {
+    Whole(DeviceGraph<B>),
     /// The rows of one rank, and where the rows of all ranks stand behind each other, by node.
-    Part(GraphPart<Autodiff<B>>, Arc<[u32]>),
+    Part(GraphPart<B>, Arc<[u32]>),
 }
 
 /// What the host prepares for an epoch over the whole graph.
@@ -173,8 +177,10 @@ pub fn run_with<B: GraphBackend>(
     let embeddings = config.data.embeddings.as_deref();
     let origin = Origin::of("stage2", &config.data.path, &dataset, embeddings)?;
     let origin = Some(&origin);
-    let fitted = fitted::<B>(config, &dataset, &split, origin, options, rank, device)?;
-    fitted.map(|fitted| finished(config, &dataset, &split, origin, fitted, device)).transpose()
+    let Some(fitted) = fitted::<B>(config, &dataset, &split, origin, options, rank, device)? else {
+        return Ok(None);
+    };
+    finished(config, &dataset, &split, origin, fitted, rank, device)
 }
 
 /// [`run`] on data that are read and labels that are divided already. Without an `origin` the run is a part of another
@@ -191,30 +197,35 @@ pub fn run_on<B: GraphBackend>(
     device: &B::Device,
 ) -> Result<Stage2Outcome> {
     let fitted = alone(fitted::<B>(config, dataset, split, origin, options, None, device)?);
-    finished(config, dataset, split, origin, fitted, device)
+    Ok(alone(finished(config, dataset, split, origin, fitted, None, device)?))
 }
 
-/// What a trained network leaves.
+/// What a trained network leaves, on rank 0; the others score with it where they can.
 fn finished<B: GraphBackend>(
     config: &Stage2Config,
     dataset: &Dataset,
     split: &Split,
     origin: Option<&Origin>,
     fitted: Fitted<B>,
+    rank: Option<&Rank<B>>,
     device: &B::Device,
-) -> Result<Stage2Outcome> {
+) -> Result<Option<Stage2Outcome>> {
     let host = &dataset.graph;
-    let Fitted { trained, task, known, features, of_all } = fitted;
-    let Trained { session, model, position, seconds_per_epoch, .. } = trained;
+    let Fitted { trained: Trained { model, led }, task, known, features, of_all } = fitted;
+    let rank = rank.filter(|_| task.scores_together());
+    if led.is_none() && rank.is_none() {
+        return Ok(None);
+    }
     let task = match known {
         None => task,
         // What is written is of the whole graph.
         Some(_) => {
             drop(task);
-            Attention::<B>::open(config, host, features, split, of_all.clone(), None, device)?.0
+            Attention::<B>::open(config, host, features, split, of_all.clone(), rank, device)?.0
         }
     };
-    let HostScored { scores, embeddings } = task.scored(&model, None)?;
+    let HostScored { scores, embeddings } = task.scored(&model, None, rank)?;
+    let Some(Led { session, position, seconds_per_epoch, .. }) = led else { return Ok(None) };
     write_npy_f32(session.run.output(STAGE2_SCORES_FILE), &Array1::from_vec(scores.clone()))?;
     write_npy_f32(session.run.output(STAGE2_EMBEDDINGS_FILE), &embeddings)?;
     let outcome = Stage2Outcome {
@@ -236,7 +247,7 @@ fn finished<B: GraphBackend>(
         plot(&session, &scores, split, outcome.evaluation.threshold)?;
     }
     session.finish(&best_in_words(config, &position));
-    Ok(outcome)
+    Ok(Some(outcome))
 }
 
 /// Trains as far as `options` say and looks at nothing but the training and the validation labels of `split`. `also`
@@ -257,17 +268,18 @@ pub fn validated<B: GraphBackend>(
 ) -> Result<Validated> {
     let dataset = with_edges(config, dataset)?;
     let fitted = fitted::<B>(config, &dataset, split, None, options, None, device)?;
-    let Fitted { trained, task, known, .. } = alone(fitted);
+    let Fitted { trained: Trained { model, led }, task, known, .. } = alone(fitted);
+    let Led { session, position, .. } = alone(led);
     assert!(known.is_none() || also.is_empty(), "the nodes of a part of the data have other numbers");
     let wanted: Vec<u32> = task.validation.iter().map(|(node, _)| *node).chain(also.iter().copied()).collect();
-    let scores = task.scored(&trained.model, Some(&wanted))?.scores;
-    trained.session.finish("");
+    let scores = task.scored(&model, Some(&wanted), None)?.scores;
+    session.finish("");
     Ok(Validated {
-        run: trained.session.run.path().to_path_buf(),
+        run: session.run.path().to_path_buf(),
         judged: Judged::of(&scores, &task.validation),
         also: also.iter().map(|&node| scores[node as usize]).collect(),
-        done: trained.position.epoch,
-        complete: trained.position.epoch == config.train.epochs || task.is_over(&trained.position),
+        done: position.epoch,
+        complete: position.epoch == config.train.epochs || task.is_over(&position),
     })
 }
 
@@ -365,12 +377,11 @@ impl<B: GraphBackend> Attention<B> {
             Placement::Host { store, features }
         } else {
             let x = upload_features(host.node_types(), &features, storage, device)?;
-            let several = rank.filter(|rank| rank.ranks() > 1 && config.train.rows == Rows::All);
-            match several.and_then(|rank| Some((rank, Division::balanced(host, rank.ranks())?))) {
-                Some((rank, division)) => {
-                    notes.push(division.to_string());
-                    Placement::of_rank(host, division, x, rank.rank(), device)?
-                }
+            let several = rank.filter(|rank| rank.ranks() > 1);
+            let division = several.and_then(|rank| Division::balanced(host, rank.ranks()).map(|of| (rank.rank(), of)));
+            notes.extend(several.map(|_| shared_work(config.train.rows, division.as_ref().map(|(_, of)| of))));
+            match division {
+                Some(division) => Placement::of_rank(host, division, x, config.train.rows, device)?,
                 None => Placement::on_device(DeviceGraph::upload(host, device)?, x),
             }
         };
@@ -445,22 +456,43 @@ impl<B: GraphBackend> Attention<B> {
         dtype(self.config.train.precision)
     }
 
-    /// Scores and embeddings of all nodes, or scores of at least those in `wanted`.
+    /// Whether ranks score together.
+    fn scores_together(&self) -> bool {
+        matches!(&self.placement, Placement::Host { .. } | Placement::Device { inner: OnDevice::Part(..), .. })
+    }
+
+    /// The nodes that a validation wants scores of.
+    fn wanted(&self) -> Vec<u32> {
+        self.validation.iter().map(|(node, _)| *node).collect()
+    }
+
+    /// Scores and embeddings of all nodes, or scores of at least those in `wanted`. Ranks that score together all
+    /// ask for them.
     ///
     /// # Errors
-    /// A device that failed.
-    pub fn scored(&self, model: &TripleStreamGat<B>, wanted: Option<&[u32]>) -> Result<HostScored> {
+    /// A device that failed; a rank that fails.
+    pub fn scored(
+        &self,
+        model: &TripleStreamGat<B>,
+        wanted: Option<&[u32]>,
+        rank: Option<&Rank<B>>,
+    ) -> Result<HostScored> {
         let known = self.known.as_deref();
         match &self.placement {
-            Placement::Device { inner, .. } => {
-                let (inner_graph, inner_x) = inner.as_ref().unwrap_or_else(|| unreachable!("rank 0 scores"));
+            Placement::Device { inner, x, .. } => {
+                let x: Vec<Tensor<B, 2>> = x.iter().map(|x| x.clone().inner()).collect();
                 // Who wants some nodes wants their scores.
                 let (chunk_rows, embeddings) = (self.config.train.chunk_size, wanted.is_none());
-                host_scores(model, inner_graph, inner_x, known, wanted, chunk_rows, embeddings)
+                match inner {
+                    OnDevice::Whole(graph) => host_scores(model, graph, &x, known, wanted, chunk_rows, embeddings),
+                    OnDevice::Part(part, places) => with_labels(self.host.node_types(), &x, known, wanted, |x| {
+                        divided::scores(model, (part, places), x, (chunk_rows, embeddings), of_part(rank))
+                    }),
+                }
             }
             Placement::Host { features, .. } => {
                 let replica = [(model.clone(), self.device.clone())];
-                layerwise::scores_with_labels(&replica, &self.host, features, known, wanted, self.dtype())
+                layerwise::scores_with_labels(&replica, &self.host, features, known, wanted, self.dtype(), rank)
             }
         }
     }
@@ -510,25 +542,25 @@ impl<B: GraphBackend> Attention<B> {
 
 impl<B: GraphBackend> Placement<B> {
     fn on_device(graph: DeviceGraph<Autodiff<B>>, x: Vec<Tensor<Autodiff<B>, 2>>) -> Self {
-        let inner = Some((graph.inner(), x.iter().map(|x| x.clone().inner()).collect()));
-        Placement::Device { graph: OnDevice::Whole(graph), x, inner }
+        Placement::Device { inner: OnDevice::Whole(graph.inner()), graph: OnDevice::Whole(graph), x }
     }
 
-    /// The rows of one of several ranks.
+    /// The rows of one of several ranks; reachable rows are found in the whole graph.
     fn of_rank(
         host: &HeteroGraph,
-        division: Division,
+        (rank, division): (usize, Division),
         x: Vec<Tensor<Autodiff<B>, 2>>,
-        rank: usize,
+        rows: Rows,
         device: &B::Device,
     ) -> Result<Self> {
-        let inner = match rank {
-            0 => Some((DeviceGraph::upload(host, device)?, x.iter().map(|x| x.clone().inner()).collect())),
-            _ => None,
-        };
-        let places = division.places(host.node_types()).into();
+        let places: Arc<[u32]> = division.places(host.node_types()).into();
         let part = GraphPart::upload(host, division, rank, device)?;
-        Ok(Placement::Device { graph: OnDevice::Part(part, places), x, inner })
+        let inner = OnDevice::Part(part.inner(), places.clone());
+        let graph = match rows {
+            Rows::All => OnDevice::Part(part, places),
+            Rows::Reachable => OnDevice::Whole(DeviceGraph::upload(host, device)?),
+        };
+        Ok(Placement::Device { graph, x, inner })
     }
 }
 
@@ -619,16 +651,7 @@ impl<B: GraphBackend> Task<B> for Attention<B> {
                 let field = ReceptiveField::of_rows(graph, nodes, drops, device);
                 model.logits(model.embed(graph, &field, &x, pass))
             }
-            OnDevice::Part(part, _) => {
-                let rank = rank.unwrap_or_else(|| unreachable!("a part is that of a rank"));
-                let layer = |layer: usize, h: &[Tensor<Autodiff<B>, 2>]| {
-                    let block = part.block(layer, |graph, relation| pass.drop_of(graph, layer, relation));
-                    model.embed_layer(layer, &block, h, pass)
-                };
-                let hidden = part.gathered(layer(0, &x), rank).map_err(failed)?;
-                let own = model.logits(layer(1, &hidden));
-                part.gathered_at_last(own, &hidden, rank).map_err(failed)?
-            }
+            OnDevice::Part(part, _) => divided::embedded(model, part, &x, pass, of_part(rank))?.1,
         };
         Ok(loss.of(logits, self.weights, device))
     }
@@ -647,15 +670,21 @@ impl<B: GraphBackend> Task<B> for Attention<B> {
         Ok(loss.of(model.logits(h), self.weights, &self.device))
     }
 
-    fn validate(&self, model: &Self::Inner, (): (), epoch: usize) -> Result<Ranked> {
-        let wanted: Vec<u32> = self.validation.iter().map(|(node, _)| *node).collect();
-        let scores = self.scored(model, Some(&wanted))?.scores;
+    fn validate(&self, model: &Self::Inner, (): (), epoch: usize, rank: Option<&Rank<B>>) -> Result<Ranked> {
+        let scores = self.scored(model, Some(&self.wanted()), rank)?.scores;
         if let Some(&score) = scores.iter().find(|score| !score.is_finite()) {
             check_finite("a validation score", score, epoch)?;
         }
         let of_label = |&(node, label): &(u32, u8)| (scores[node as usize], label);
         let (scores, labels): (Vec<f32>, Vec<u8>) = self.validation.iter().map(of_label).unzip();
         Ranked::of(&scores, &labels, &self.events)
+    }
+
+    fn assist(&self, model: &Self::Inner, rank: &Rank<B>) -> Result<()> {
+        if self.scores_together() {
+            self.scored(model, Some(&self.wanted()), Some(rank))?;
+        }
+        Ok(())
     }
 
     fn judge(&self, figures: &Ranked, position: &mut Position) -> Judgement {
@@ -687,6 +716,17 @@ impl<B: GraphBackend> Task<B> for Attention<B> {
 
     fn progress(&self, _: Option<Ranked>, position: &Position) -> String {
         format!("  {}", best_in_words(&self.config, position))
+    }
+}
+
+/// How several ranks share the work over a whole graph.
+fn shared_work(rows: Rows, division: Option<&Division>) -> String {
+    match (rows, division) {
+        (Rows::All, Some(division)) => division.to_string(),
+        (Rows::Reachable, Some(division)) => {
+            format!("every rank trains on the rows that its part of the loss depends on; to score, {division}")
+        }
+        (_, None) => "every rank has the whole graph: a part of it would have no rows".into(),
     }
 }
 

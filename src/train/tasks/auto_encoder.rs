@@ -13,7 +13,7 @@ use serde::Serialize;
 use super::attention_batches::sampler;
 pub use super::auto_encoder_batches::temperature;
 use super::auto_encoder_batches::{PairBatch, pairs_of_epoch, parts};
-use crate::config::{EMBEDDINGS_FILE, LoaderMode, RunConfig, Stage1Config, TrainConfig};
+use crate::config::{EMBEDDINGS_FILE, LoaderMode, Rows, RunConfig, Stage1Config, TrainConfig};
 use crate::data::edge_split::EdgeSplit;
 use crate::error::{Error, Result};
 use crate::graph::{Dataset, Features, HeteroGraph, Relation, atomic_write, write_npy_f32};
@@ -21,9 +21,12 @@ use crate::infer::layerwise_embeddings::embeddings;
 use crate::infer::plan;
 use crate::infer::tree_table::reconstruction_scores;
 use crate::loader::{Batch, FeatureStore};
-use crate::models::auto_encoder::{AutoEncoderSpec, HostNormalisation, Inputs, Normalisation, TripleStreamGae};
+use crate::models::auto_encoder::{
+    AutoEncoderSpec, DividedInputs, HostNormalisation, Inputs, Normalisation, TripleStreamGae,
+};
 use crate::models::device_graph::{DeviceGraph, check_device, upload_features};
-use crate::models::parameters::{Export, Parameters, rows_to_host};
+use crate::models::graph_part::{Division, GraphPart, by_node};
+use crate::models::parameters::{Export, Parameters, rows_to_host, to_host};
 use crate::models::precision::{as_data, dtype, dtype_on};
 use crate::models::receptive_field::ReceptiveField;
 use crate::models::weights::ModelSpec;
@@ -36,14 +39,14 @@ use crate::train::full::Full;
 use crate::train::loading::transferred;
 use crate::train::plots::{self, Series};
 use crate::train::position::Position;
-use crate::train::ranks::{Rank, agree, alone, failed, planned};
+use crate::train::ranks::{Rank, agree, alone, failed, of_part, planned};
 use crate::train::reconstruction::{EdgeMetrics, PairRows, Pairs, Scored, edge_metrics, metrics};
 use crate::train::runner::Runner;
 use crate::train::sampled::{Sampled, Sampling};
 use crate::train::session::{RunOptions, Session, part_note};
 use crate::train::shard::Shard;
 use crate::train::task::{Judgement, Losses, Task};
-use crate::train::trainer::{self, Place, Trained};
+use crate::train::trainer::{self, Led, Place, Trained};
 
 /// One line of `metrics.jsonl`.
 #[derive(Serialize)]
@@ -99,6 +102,8 @@ pub struct AutoEncoder<B: GraphBackend> {
 enum Placement<B: GraphBackend> {
     /// On the device.
     Device(Box<OnDevice<B>>),
+    /// On the device of one of several ranks, which have divided the rows; by node its place among the rows of all.
+    Divided(Box<DividedInputs<Autodiff<B>>>, Arc<[u32]>),
     /// On the host, from where mini-batches are loaded.
     Host { store: FeatureStore<Autodiff<B>>, features: Features, normalisation: HostNormalisation },
 }
@@ -170,24 +175,33 @@ pub fn run_with<B: GraphBackend>(
     if config.loader.mode != LoaderMode::Full {
         notes.push(plan.to_string());
     }
-    let open = |graph: &HeteroGraph, features: &Features| {
-        AutoEncoder::<B>::open(config, graph, features, causal, plan.sampled, device)
+    let open = |graph: &HeteroGraph, features: &Features, rank: Option<&Rank<B>>| {
+        AutoEncoder::<B>::open(config, graph, features, causal, plan.sampled, rank, device)
     };
-    let (task, how) = open(&training, of_training)?;
+    let (task, how) = open(&training, of_training, rank)?;
     notes.extend(how);
     let (runs, name, seed) = (&config.output.dir, &config.name, config.seed);
     let place = Place { runs, name, seed, config: &toml, origin: Some(&origin), filling: filling.as_ref() };
     let Some(trained) = trainer::train_with(&task, &place, options, &notes, rank, device)? else {
         return Ok(None);
     };
-    let Trained { session, model, loss, seconds_per_epoch, .. } = trained;
-    let z = task.embed_all(&model)?;
-    let trained_on = metrics::<B>(&task.host, &task.pairs_of_training(), &z, device)?;
+    let Trained { model, led } = trained;
+    let rank = rank.filter(|_| task.embeds_together());
+    if led.is_none() && rank.is_none() {
+        return Ok(None);
+    }
+    let z = task.embed_all(&model, rank)?;
+    let of_pairs = |host: &HeteroGraph, drawn: &[LabelledPairs]| match led.is_some() {
+        true => metrics::<B>(host, drawn, &z, device),
+        // Rank 0 alone tells.
+        false => Ok(None),
+    };
+    let trained_on = of_pairs(&task.host, &task.pairs_of_training())?;
     let held_out = match &split {
         None => None,
         Some(split) => {
             let drawn = held_out_pairs(host, split, |r| config.sampling.edges_of(&r.stream), config.split.seed);
-            metrics::<B>(host, &drawn, &z, device)?
+            of_pairs(host, &drawn)?
         }
     };
     let z = match (&split, &known) {
@@ -195,9 +209,10 @@ pub fn run_with<B: GraphBackend>(
         _ => {
             // What is written is made of all edges.
             drop((z, task));
-            open(&dataset.graph, features)?.0.embed_all(&model)?
+            open(&dataset.graph, features, rank)?.0.embed_all(&model, rank)?
         }
     };
+    let Some(Led { session, loss, seconds_per_epoch, .. }) = led else { return Ok(None) };
     let embeddings = session.run.output(EMBEDDINGS_FILE);
     write_npy_f32(&embeddings, &z)?;
     let run = session.run.path().to_path_buf();
@@ -217,7 +232,7 @@ pub fn run_with<B: GraphBackend>(
 
 impl<B: GraphBackend> AutoEncoder<B> {
     /// On the graph `host` with its features, which are uploaded, or prepared to be `sampled` in mini-batches, with
-    /// what was decided about that.
+    /// what was decided about that. Several ranks divide the rows where all are computed.
     ///
     /// # Errors
     /// A precision or a transfer that the device does not have, draws that the graph does not have, features that do
@@ -228,6 +243,7 @@ impl<B: GraphBackend> AutoEncoder<B> {
         features: &Features,
         causal: bool,
         sampled: bool,
+        rank: Option<&Rank<B>>,
         device: &B::Device,
     ) -> Result<(Self, Option<String>)> {
         let dtype = dtype_on::<B>(config.train.precision, device)?;
@@ -235,9 +251,30 @@ impl<B: GraphBackend> AutoEncoder<B> {
         let spec = AutoEncoderSpec::of(&config.model, host, features.dim(), causal);
         let host = spec.reading(host.clone());
         if !sampled {
-            let graph = DeviceGraph::<Autodiff<B>>::upload(&host, device)?;
             let x = upload_features(host.node_types(), features, dtype, device)?;
-            return Ok((Self::with(config, spec, host, graph, x, device), None));
+            let several = rank.filter(|rank| rank.ranks() > 1);
+            let divided = several.filter(|_| config.train.rows == Rows::All);
+            if let Some((rank, division)) =
+                divided.and_then(|rank| Some((rank.rank(), Division::balanced(&host, rank.ranks())?)))
+            {
+                let (how, places) = (division.to_string(), division.places(host.node_types()).into());
+                let part = GraphPart::upload(&host, division, rank, device)?;
+                let inputs = DividedInputs::new(part, &host, spec.causal, x, config.train.chunk_size, device);
+                let placement = Placement::Divided(Box::new(inputs), places);
+                let (config, host, device) = (config.clone(), Arc::new(host), device.clone());
+                return Ok((Self { config, spec, host, placement, device }, Some(how)));
+            }
+            let graph = DeviceGraph::<Autodiff<B>>::upload(&host, device)?;
+            let how = several.map(|_| {
+                let what = match config.train.rows {
+                    Rows::Reachable => {
+                        "the rows that its part of the loss depends on; rank 0 embeds all nodes at the end"
+                    }
+                    Rows::All => "all rows: a part would have none",
+                };
+                format!("every rank has the whole graph and computes {what}")
+            });
+            return Ok((Self::with(config, spec, host, graph, x, device), how));
         }
         let (store, how) = transferred(FeatureStore::new(features.clone(), &host, device)?, &config.loader)?;
         let host = Arc::new(host);
@@ -276,26 +313,37 @@ impl<B: GraphBackend> AutoEncoder<B> {
         Self { config, spec, host, placement, device }
     }
 
-    /// Embeddings of every node, by global id.
+    /// Whether ranks embed all nodes together.
+    fn embeds_together(&self) -> bool {
+        matches!(self.placement, Placement::Divided(..) | Placement::Host { .. })
+    }
+
+    /// Embeddings of every node, by global id. Ranks that embed together all ask for them.
     ///
     /// # Errors
-    /// A device that failed.
-    pub fn embed_all(&self, model: &TripleStreamGae<B>) -> Result<Array2<f32>> {
+    /// A device that failed; a rank that fails.
+    pub fn embed_all(&self, model: &TripleStreamGae<B>, rank: Option<&Rank<B>>) -> Result<Array2<f32>> {
+        let of_rows = |values: Vec<f32>| {
+            check_device()?;
+            Ok(Array2::from_shape_vec((self.host.num_nodes(), self.spec.output), values)
+                .unwrap_or_else(|e| unreachable!("a row per node: {e}")))
+        };
         let on_device = match &self.placement {
             Placement::Device(on_device) => on_device,
+            Placement::Divided(inputs, places) => {
+                let z = model.embed_divided(&inputs.inner(), of_part(rank)).map_err(failed)?;
+                return of_rows(by_node(&to_host(z), places));
+            }
             Placement::Host { features, normalisation, .. } => {
                 let dtype = dtype(self.config.train.precision);
-                return embeddings(model, normalisation, features, dtype, &self.device);
+                return embeddings(model, normalisation, features, dtype, rank, &self.device);
             }
         };
         let OnDevice { graph, normalisation, inputs } = &**on_device;
         let graph = graph.inner();
         let normalisation: Vec<_> = normalisation.iter().cloned().map(Normalisation::inner).collect();
         let z = model.embed(&graph, &ReceptiveField::all(&graph), &normalisation, &inputs.clone().inner());
-        let values = rows_to_host(z);
-        check_device()?;
-        Ok(Array2::from_shape_vec((self.host.num_nodes(), self.spec.output), values)
-            .unwrap_or_else(|e| unreachable!("a row per node: {e}")))
+        of_rows(rows_to_host(z))
     }
 
     /// Edges of the training and as many pairs that are drawn as its negatives are.
@@ -376,9 +424,17 @@ impl<B: GraphBackend> Task<B> for AutoEncoder<B> {
             return Ok(Runner::Sampled(Box::new(self.sampled(store, seed, first, shard)?)));
         }
         let (config, host) = (Stage1Config { seed, ..self.config.clone() }, self.host.clone());
+        let places = match &self.placement {
+            Placement::Divided(_, places) => Some(places.clone()),
+            _ => None,
+        };
         Ok(Runner::Full(Full::prefetched(first, self.config.train.epochs, move |epoch| {
             let (drawn, tau) = pairs_of_epoch(&config, &host, epoch);
             let (pairs, labels) = PairRows::of_shard(&host, &drawn, config.train.rows, shard);
+            let pairs = match &places {
+                Some(places) => pairs.placed(places),
+                None => pairs,
+            };
             ((pairs.grouped(), labels), tau)
         })))
     }
@@ -386,6 +442,7 @@ impl<B: GraphBackend> Task<B> for AutoEncoder<B> {
     fn edges_per_epoch(&self) -> usize {
         match &self.placement {
             Placement::Device(on_device) => 2 * on_device.graph.num_edges(),
+            Placement::Divided(inputs, _) => 2 * inputs.num_edges(),
             Placement::Host { .. } => 0,
         }
     }
@@ -394,15 +451,20 @@ impl<B: GraphBackend> Task<B> for AutoEncoder<B> {
         &self,
         model: &Self::Model,
         ((mut pairs, labels), tau): Self::Input,
-        _: Option<&Rank<B>>,
+        rank: Option<&Rank<B>>,
     ) -> Result<Losses<B, Self::Detail>> {
-        let Placement::Device(on_device) = &self.placement else {
-            unreachable!("epochs over the whole graph have it on the device")
-        };
-        let OnDevice { graph, normalisation, inputs } = &**on_device;
         if pairs.targets.is_empty() {
             return Err(no_edges());
         }
+        let on_device = match &self.placement {
+            Placement::Device(on_device) => on_device,
+            Placement::Divided(inputs, _) => {
+                let z = model.embed_divided(inputs, of_part(rank)).map_err(failed)?;
+                return Ok(self.scored(pairs, &[z], tau, labels));
+            }
+            Placement::Host { .. } => unreachable!("epochs over the whole graph have it on the device"),
+        };
+        let OnDevice { graph, normalisation, inputs } = &**on_device;
         let field = ReceptiveField::of_rows(graph, pairs.nodes.take(), |_| None, &self.device);
         let z = model.embed(graph, &field, normalisation, inputs);
         Ok(self.scored(pairs, &z, tau, labels))
@@ -437,7 +499,7 @@ impl<B: GraphBackend> Task<B> for AutoEncoder<B> {
         Some((Tensor::cat(vec![logits, more.clone()], 0), labels.collect()))
     }
 
-    fn validate(&self, _: &Self::Inner, detail: Self::Detail, _: usize) -> Result<EdgeMetrics> {
+    fn validate(&self, _: &Self::Inner, detail: Self::Detail, _: usize, _: Option<&Rank<B>>) -> Result<EdgeMetrics> {
         let (logits, labels) = detail.unwrap_or_else(|| unreachable!("every epoch has pairs"));
         edge_metrics(logits, &labels.concat())
     }

@@ -2,6 +2,7 @@
 
 pub mod attention;
 mod attention_batches;
+mod attention_divided;
 pub mod attention_loss;
 pub mod auto_encoder;
 mod auto_encoder_batches;

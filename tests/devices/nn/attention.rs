@@ -133,7 +133,7 @@ fn aged<B: GraphBackend>(
 }
 
 pub fn gat_drops_what_the_masks_say<B: GraphBackend>(device: &B::Device) {
-    let pass = TrainingPass { seed: 9, step: 4, layer: 2 };
+    let pass = TrainingPass { seed: 9, step: 4, layer: 2, first: 0 };
     let drop = |rate: f64, stream: u32| Dropout::new(rate, 9, 4, 2, stream).unwrap();
     for f in graphs() {
         let (heads, x) = (3, features(1, f.num_cols, 4));

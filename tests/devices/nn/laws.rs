@@ -25,7 +25,7 @@ pub fn trials() -> Vec<Trial> {
     )
 }
 
-const PASS: Option<TrainingPass> = Some(TrainingPass { seed: 3, step: 1, layer: 0 });
+const PASS: Option<TrainingPass> = Some(TrainingPass { seed: 3, step: 1, layer: 0, first: 0 });
 
 fn nodes(input: &LayerInput) -> Nodes<Checked> {
     match &input.dst {

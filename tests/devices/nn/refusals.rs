@@ -143,7 +143,7 @@ fn a_pass_is_repeated_by_its_numbers_and_evaluation_drops_nothing() {
     let conv = config.init::<Flex>(&Default::default());
     let x = zeros(50, 4) + 1.0;
     let forward = |training: Option<TrainingPass>| values(conv.forward(&ring(50), x.clone(), training));
-    let pass = TrainingPass { seed: 1, step: 2, layer: 3 };
+    let pass = TrainingPass { seed: 1, step: 2, layer: 3, first: 0 };
     assert_eq!(forward(Some(pass)), forward(Some(pass)));
     for other in [TrainingPass { seed: 2, ..pass }, TrainingPass { step: 3, ..pass }, pass.layer(4)] {
         assert_ne!(forward(Some(pass)), forward(Some(other)));

@@ -6,10 +6,11 @@ use graphsieve_kernels::{GraphBackend, RowIndex};
 
 use crate::error::Result;
 use crate::graph::{Features, HeteroGraph};
-use crate::infer::sampled_input::SampledInput;
+use crate::infer::sampled_input::{SampledInput, graph_of_blocks};
 use crate::loader::FeatureStore;
 use crate::models::device_graph::DeviceGraph;
-use crate::models::node_classifier::ClassifierSpec;
+use crate::models::graph_part::Division;
+use crate::models::node_classifier::{ClassifierPart, ClassifierSpec};
 use crate::models::node_input::NodeInput;
 
 /// Where graph and features are.
@@ -22,12 +23,21 @@ pub(super) enum Placement<B: GraphBackend> {
 
 /// A graph that is trained at once.
 pub(super) struct OnDevice<B: GraphBackend> {
-    pub graph: DeviceGraph<Autodiff<B>>,
-    pub x: Vec<NodeInput<Autodiff<B>>>,
-    pub inner_graph: DeviceGraph<B>,
-    pub inner_x: Vec<NodeInput<B>>,
+    pub rows: Computed<B>,
     pub train_rows: RowIndex<Autodiff<B>>,
     pub targets: Tensor<Autodiff<B>, 2, Int>,
+}
+
+/// The rows that are computed.
+pub(super) enum Computed<B: GraphBackend> {
+    All {
+        graph: DeviceGraph<Autodiff<B>>,
+        x: Vec<NodeInput<Autodiff<B>>>,
+        inner_graph: DeviceGraph<B>,
+        inner_x: Vec<NodeInput<B>>,
+    },
+    /// Those of one of several ranks; by node its place among the rows of all.
+    Part { part: ClassifierPart<Autodiff<B>>, inner: Box<ClassifierPart<B>>, places: Vec<u32> },
 }
 
 impl<B: GraphBackend> OnDevice<B> {
@@ -40,17 +50,34 @@ impl<B: GraphBackend> OnDevice<B> {
         device: &B::Device,
     ) -> Result<Self> {
         let x = NodeInput::<Autodiff<B>>::upload(graph.node_types(), features, spec.row_normalise, dtype, device)?;
-        let (nodes, labels): (Vec<u32>, Vec<i32>) = train.iter().map(|&(n, class)| (n, class as i32)).unzip();
-        let len = labels.len();
-        let train_rows = RowIndex::new(&nodes, graph.num_nodes(), device);
+        let nodes = graph.num_nodes();
         let graph = DeviceGraph::<Autodiff<B>>::upload(graph, device)?;
-        Ok(Self {
-            inner_graph: graph.inner(),
-            inner_x: x.iter().map(NodeInput::inner).collect(),
-            graph,
-            x,
-            train_rows,
-            targets: Tensor::from_data(TensorData::new(labels, [len, 1]), device),
-        })
+        let (inner_graph, inner_x) = (graph.inner(), x.iter().map(NodeInput::inner).collect());
+        Ok(Self::of(Computed::All { graph, x, inner_graph, inner_x }, nodes, train.iter().copied(), device))
+    }
+
+    /// The rows of one of several ranks.
+    pub fn of_rank(
+        spec: &ClassifierSpec,
+        graph: &HeteroGraph,
+        (rank, division): (usize, Division),
+        features: &Features,
+        dtype: DType,
+        train: &[(u32, u32)],
+        device: &B::Device,
+    ) -> Result<Self> {
+        let (graph, places) = (graph_of_blocks(spec, graph)?, division.places(graph.node_types()));
+        let part = ClassifierPart::upload(spec, &graph, (rank, division), features, dtype, device)?;
+        let train: Vec<(u32, u32)> = train.iter().map(|&(node, class)| (places[node as usize], class)).collect();
+        let rows = Computed::Part { inner: Box::new(part.inner()), part, places };
+        Ok(Self::of(rows, graph.num_nodes(), train.into_iter(), device))
+    }
+
+    /// `train` has the rows of logits that are learned from, of so many, and their classes.
+    fn of(rows: Computed<B>, logits: usize, train: impl Iterator<Item = (u32, u32)>, device: &B::Device) -> Self {
+        let (nodes, labels): (Vec<u32>, Vec<i32>) = train.map(|(node, class)| (node, class as i32)).unzip();
+        let len = labels.len();
+        let train_rows = RowIndex::new(&nodes, logits, device);
+        Self { rows, train_rows, targets: Tensor::from_data(TensorData::new(labels, [len, 1]), device) }
     }
 }

@@ -28,7 +28,7 @@ use crate::train::ranks::{Rank, agree, alone};
 use crate::train::session::{RunOptions, Session};
 use crate::train::stretch::{Judged, Validated};
 use crate::train::task::Task;
-use crate::train::trainer::{self, Place, Trained};
+use crate::train::trainer::{self, Led, Place, Trained};
 
 /// What a finished classification leaves.
 #[derive(Clone, Debug, Serialize)]
@@ -93,28 +93,33 @@ pub fn run_with<B: GraphBackend>(
 ) -> Result<Option<ClassifyOutcome>> {
     let data = ClassifierData::read(config, options.begun())?;
     let origin = Origin::of("classify", &config.data.path, &data.dataset, None)?;
-    let fitted = fitted::<B>(config, &data, Some(&origin), options, rank, device)?;
-    fitted.map(|fitted| finished(config, &data, &origin, fitted, device)).transpose()
+    let Some(fitted) = fitted::<B>(config, &data, Some(&origin), options, rank, device)? else { return Ok(None) };
+    finished(config, &data, &origin, fitted, rank, device)
 }
 
-/// What a trained classifier leaves.
+/// What a trained classifier leaves, on rank 0; the others score with it where they can.
 fn finished<B: GraphBackend>(
     config: &ClassifyConfig,
     data: &ClassifierData,
     origin: &Origin,
-    Fitted { trained, task, known }: Fitted<B>,
+    Fitted { trained: Trained { model, led }, task, known }: Fitted<B>,
+    rank: Option<&Rank<B>>,
     device: &B::Device,
-) -> Result<ClassifyOutcome> {
-    let Trained { session, model, position, seconds_per_epoch, .. } = trained;
+) -> Result<Option<ClassifyOutcome>> {
+    let rank = rank.filter(|_| task.scores_together());
+    if led.is_none() && rank.is_none() {
+        return Ok(None);
+    }
     let task = match known {
         None => task,
         // What is written is of the whole graph.
         Some(_) => {
             drop(task);
-            Classifier::<B>::of(config, data, None, device)?
+            Classifier::<B>::of(config, data, rank, device)?
         }
     };
-    let logits = task.logits(&model)?;
+    let logits = task.logits(&model, rank)?;
+    let Some(Led { session, position, seconds_per_epoch, .. }) = led else { return Ok(None) };
     let classes = task.spec.classes;
     let ending = Ending { config, dataset: &data.dataset, split: &task.split, origin, run: &session.run };
     let epochs = [position.best_epoch, position.epoch];
@@ -126,7 +131,7 @@ fn finished<B: GraphBackend>(
         Some(precision) => format!("test average precision {precision:.4}"),
         None => format!("test accuracy {:.4}", outcome.test.accuracy),
     });
-    Ok(outcome)
+    Ok(Some(outcome))
 }
 
 /// Makes `run` the model that is the mean of finished runs of `config` with seeds of their own, which ended as `ends`
@@ -241,10 +246,12 @@ pub fn validated<B: GraphBackend>(
     options: &RunOptions,
     device: &B::Device,
 ) -> Result<Validated> {
-    let Fitted { trained, task, known } = alone(fitted::<B>(config, data, None, options, None, device)?);
+    let fitted = alone(fitted::<B>(config, data, None, options, None, device)?);
+    let Fitted { trained: Trained { model, led }, task, known } = fitted;
+    let Led { session, position, .. } = alone(led);
     assert!(known.is_none() || also.is_empty(), "the nodes of a part of the data have other numbers");
     let classes = task.spec.classes;
-    let probabilities = probabilities(&task.logits(&trained.model)?, classes);
+    let probabilities = probabilities(&task.logits(&model, None)?, classes);
     let (judged, also) = match anomalies {
         false => (Judged::of_classes(&probabilities, classes, &task.split.validation), Vec::new()),
         true => {
@@ -253,13 +260,13 @@ pub fn validated<B: GraphBackend>(
             (Judged::of(&scores, &task.split.against_rest(1).validation), also)
         }
     };
-    trained.session.finish("");
+    session.finish("");
     Ok(Validated {
-        run: trained.session.run.path().to_path_buf(),
+        run: session.run.path().to_path_buf(),
         judged,
         also,
-        done: trained.position.epoch,
-        complete: trained.position.epoch == config.train.epochs || task.is_over(&trained.position),
+        done: position.epoch,
+        complete: position.epoch == config.train.epochs || task.is_over(&position),
     })
 }
 

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::batches::{Targets, parts};
 use super::data::ClassifierData;
-use super::placement::{OnDevice, Placement};
+use super::placement::{Computed, OnDevice, Placement};
 use crate::config::{Best, ClassifyConfig, ClassifyTrain, DecayedLayers, LoaderConfig, LoaderMode, TrainConfig};
 use crate::data::class_split::ClassSplit;
 use crate::error::{Error, Result, grouped};
@@ -17,6 +17,7 @@ use crate::infer::sampled_input::SampledInput;
 use crate::loader::{Batch, FeatureStore};
 use crate::metrics::ClassReport;
 use crate::models::device_graph::check_device;
+use crate::models::graph_part::{Division, by_node};
 use crate::models::node_classifier::{ClassifierSpec, NodeClassifier};
 use crate::models::parameters::{Export, Parameters, to_host};
 use crate::models::precision::dtype_on;
@@ -29,7 +30,7 @@ use crate::train::full::Full;
 use crate::train::loading::transferred;
 use crate::train::optimiser::{Decay, Optimiser};
 use crate::train::position::Position;
-use crate::train::ranks::{Rank, planned};
+use crate::train::ranks::{Rank, failed, of_part, planned};
 use crate::train::runner::Runner;
 use crate::train::sampled::{Sampled, Sampling};
 use crate::train::session::check_finite;
@@ -89,7 +90,17 @@ impl<B: GraphBackend> Classifier<B> {
             decisions.push(how);
             Placement::Host { input, store }
         } else {
-            Placement::Device(Box::new(OnDevice::upload(spec, graph, features, dtype, &split.train, device)?))
+            let several = rank.filter(|rank| rank.ranks() > 1);
+            let division = several.and_then(|rank| Some((rank.rank(), Division::balanced(graph, rank.ranks())?)));
+            decisions.extend(several.map(|_| match &division {
+                Some((_, division)) => division.to_string(),
+                None => "every rank has the whole graph: a part of it would have no rows".into(),
+            }));
+            let train = &split.train;
+            Placement::Device(Box::new(match division {
+                Some(division) => OnDevice::of_rank(spec, graph, division, features, dtype, train, device)?,
+                None => OnDevice::upload(spec, graph, features, dtype, train, device)?,
+            }))
         };
         Ok(Self { decisions, ..Self::placed(config, spec.clone(), split.clone(), placement, device) })
     }
@@ -158,18 +169,34 @@ impl<B: GraphBackend> Classifier<B> {
         Sampled::new(sampling, first, config.train.epochs, move |epoch| parts(&config, &host, &train, epoch, shard))
     }
 
-    /// Logits of all nodes, row by row.
+    /// Whether ranks compute logits of all nodes together.
+    pub(super) fn scores_together(&self) -> bool {
+        match &self.placement {
+            Placement::Device(on_device) => matches!(on_device.rows, Computed::Part { .. }),
+            Placement::Host { .. } => true,
+        }
+    }
+
+    /// Logits of all nodes, row by row. Ranks that compute them together all ask for them.
     ///
     /// # Errors
-    /// A device that failed, or what a thread of the loader ran into.
-    pub fn logits(&self, model: &NodeClassifier<B>) -> Result<Vec<f32>> {
+    /// A device that failed, or what a thread of the loader ran into; a rank that fails.
+    pub fn logits(&self, model: &NodeClassifier<B>, rank: Option<&Rank<B>>) -> Result<Vec<f32>> {
         match &self.placement {
-            Placement::Device(whole) => {
-                let logits = to_host(model.forward(&whole.inner_graph, &whole.inner_x, None));
+            Placement::Device(on_device) => {
+                let logits = match &on_device.rows {
+                    Computed::All { inner_graph, inner_x, .. } => to_host(model.forward(inner_graph, inner_x, None)),
+                    Computed::Part { inner, places, .. } => {
+                        let logits = model.forward_divided(inner, None, of_part(rank)).map_err(failed)?;
+                        by_node(&to_host(logits), places)
+                    }
+                };
                 check_device()?;
                 Ok(logits)
             }
-            Placement::Host { input, .. } => class_logits(&[(model.clone(), self.device.clone())], &self.spec, input),
+            Placement::Host { input, .. } => {
+                class_logits(&[(model.clone(), self.device.clone())], &self.spec, input, rank)
+            }
         }
     }
 
@@ -238,7 +265,7 @@ impl<B: GraphBackend> Task<B> for Classifier<B> {
     fn runner_of(&self, shard: Shard, seed: u64, first: usize) -> Result<Runner<B, Self>> {
         match &self.placement {
             Placement::Device(_) => {
-                let pass = move |epoch: usize| (TrainingPass { seed, step: epoch as u32, layer: 0 }, shard);
+                let pass = move |epoch: usize| (TrainingPass { seed, step: epoch as u32, layer: 0, first: 0 }, shard);
                 Ok(Runner::Full(Full::direct(first, pass)))
             }
             Placement::Host { input, store } => {
@@ -250,17 +277,27 @@ impl<B: GraphBackend> Task<B> for Classifier<B> {
     /// All layers together.
     fn edges_per_epoch(&self) -> usize {
         match &self.placement {
-            Placement::Device(whole) => self.spec.layers * whole.graph.num_edges(),
+            Placement::Device(on_device) => {
+                self.spec.layers
+                    * match &on_device.rows {
+                        Computed::All { graph, .. } => graph.num_edges(),
+                        Computed::Part { part, .. } => part.num_edges(),
+                    }
+            }
             Placement::Host { .. } => 0,
         }
     }
 
-    fn epoch(&self, model: &Self::Model, (pass, shard): Self::Input, _: Option<&Rank<B>>) -> Result<Losses<B>> {
-        let Placement::Device(whole) = &self.placement else {
+    fn epoch(&self, model: &Self::Model, (pass, shard): Self::Input, rank: Option<&Rank<B>>) -> Result<Losses<B>> {
+        let Placement::Device(on_device) = &self.placement else {
             unreachable!("epochs over the whole graph have it on the device")
         };
-        let logits = model.forward(&whole.graph, &whole.x, Some((pass, self.config.model.dropout)));
-        let (logits, targets) = (gather_rows(logits, &whole.train_rows), whole.targets.clone());
+        let training = Some((pass, self.config.model.dropout));
+        let logits = match &on_device.rows {
+            Computed::All { graph, x, .. } => model.forward(graph, x, training),
+            Computed::Part { part, .. } => model.forward_divided(part, training, of_part(rank)).map_err(failed)?,
+        };
+        let (logits, targets) = (gather_rows(logits, &on_device.train_rows), on_device.targets.clone());
         let loss = match targets.dims()[0] {
             all if shard == Shard::WHOLE || all == 0 => self.loss.of_rows(logits, targets),
             all => {
@@ -279,7 +316,7 @@ impl<B: GraphBackend> Task<B> for Classifier<B> {
             unreachable!("mini-batches are loaded from the host")
         };
         let Batch { x, blocks, seed_rows, payload: Targets { classes, share, step, seed }, .. } = batch;
-        let pass = TrainingPass { seed, step, layer: 0 };
+        let pass = TrainingPass { seed, step, layer: 0, first: 0 };
         // Without a gradient, see `as_data`.
         let rows = input.read(x.into_iter().map(Tensor::inner).collect()).into_autodiff();
         let LoaderConfig { draw, fanouts, .. } = &self.config.loader;
@@ -299,11 +336,18 @@ impl<B: GraphBackend> Task<B> for Classifier<B> {
         Ok(Losses { loss, terms: Vec::new(), detail: () })
     }
 
-    fn validate(&self, model: &Self::Inner, (): (), epoch: usize) -> Result<Validation> {
+    fn validate(&self, model: &Self::Inner, (): (), epoch: usize, rank: Option<&Rank<B>>) -> Result<Validation> {
         let ClassifyTrain { best, .. } = self.config.train;
-        let validation = validate(&self.logits(model)?, self.spec.classes, &self.split.validation, best)?;
+        let validation = validate(&self.logits(model, rank)?, self.spec.classes, &self.split.validation, best)?;
         check_finite("the validation loss", validation.validation_loss as f32, epoch)?;
         Ok(validation)
+    }
+
+    fn assist(&self, model: &Self::Inner, rank: &Rank<B>) -> Result<()> {
+        if self.scores_together() {
+            self.logits(model, Some(rank))?;
+        }
+        Ok(())
     }
 
     fn judge(&self, figures: &Validation, position: &mut Position) -> Judgement {

@@ -1,0 +1,95 @@
+//! The same layers over rows that are divided over ranks.
+
+use burn::backend::Autodiff;
+use burn::tensor::Tensor;
+use burn::tensor::backend::Backend;
+use graphsieve_kernels::{Activation, CollectiveError, Communicator, GraphBackend, normalise_rows};
+
+use super::in_batches::{BatchNormalisation, aggregate};
+use super::{Inputs, TripleStreamGae, blank, stacked};
+use crate::graph::HeteroGraph;
+use crate::models::graph_part::GraphPart;
+
+/// What a rank has of a graph, its normalisation and the inputs of the first layer.
+#[derive(Clone, Debug)]
+pub struct DividedInputs<B: Backend> {
+    part: GraphPart<B>,
+    normalisation: BatchNormalisation<B>,
+    /// Of the nodes of this rank; the features of all nodes where layers compute some rows at a time.
+    inputs: Inputs<B>,
+}
+
+impl<B: GraphBackend> DividedInputs<B> {
+    /// Of the nodes of `part`, out of the features `x` of all nodes, see [`Inputs::new`]. `graph` and `causal` are as
+    /// [`HostNormalisation::of`](super::HostNormalisation::of) has them.
+    pub fn new(
+        part: GraphPart<B>,
+        graph: &HeteroGraph,
+        causal: bool,
+        x: Vec<Tensor<B, 2>>,
+        chunk_rows: Option<usize>,
+        device: &B::Device,
+    ) -> Self {
+        let normalisation = BatchNormalisation::of_part(graph, causal, |t| part.own(t), device);
+        let block = part.block(0, |_, _| None);
+        let of_own = |t: usize| {
+            if block.rows_after(t) == 0 {
+                return blank([0, x[t].dims()[1]], &x[t]);
+            }
+            let rows = block.destinations(t, x[t].clone());
+            let into = normalisation.relations.iter().filter(|of| of.dst == t);
+            stacked((into.filter_map(|of| aggregate(&block, of, &x, &rows)).collect(), rows))
+        };
+        let rows = match chunk_rows {
+            None => (0..x.len()).map(of_own).collect(),
+            Some(_) => x,
+        };
+        Self { part, normalisation, inputs: Inputs { rows, chunk_rows } }
+    }
+
+    /// Edges into the nodes of this rank.
+    pub fn num_edges(&self) -> usize {
+        self.part.num_edges()
+    }
+}
+
+impl<B: Backend> DividedInputs<Autodiff<B>> {
+    /// The same for passes that record nothing.
+    pub fn inner(&self) -> DividedInputs<B> {
+        DividedInputs {
+            part: self.part.inner(),
+            normalisation: self.normalisation.clone().inner(),
+            inputs: self.inputs.clone().inner(),
+        }
+    }
+}
+
+impl<B: GraphBackend> TripleStreamGae<B> {
+    /// Embeddings of length one of all nodes on every rank, one matrix with those of one rank behind those of another,
+    /// f32.
+    ///
+    /// # Errors
+    /// A rank that fails.
+    pub fn embed_divided(
+        &self,
+        DividedInputs { part, normalisation, inputs: Inputs { rows, chunk_rows } }: &DividedInputs<B>,
+        rank: &Communicator<B::Plain>,
+    ) -> Result<Tensor<B, 2>, CollectiveError> {
+        let [first, second] = &self.layers[..] else { unreachable!("two layers") };
+        let block = |layer: usize| part.block(layer, |_, _| None);
+        let of_stacked = |(t, rows): (usize, &Tensor<B, 2>)| match rows.dims()[0] {
+            0 => blank([0, first.own[t].val().dims()[1]], rows),
+            _ => {
+                let into = normalisation.relations.iter().filter(|of| of.dst == t);
+                first.of_stacked(t, into.map(|of| of.stream), rows.clone())
+            }
+        };
+        let own = match chunk_rows {
+            None => rows.iter().enumerate().map(of_stacked).collect(),
+            Some(_) => first.over_block(&block(0), normalisation, rows, Activation::Relu, *chunk_rows),
+        };
+        let hidden = part.gathered(own, &[], rank)?;
+        let own = second.over_block(&block(1), normalisation, &hidden, Activation::Identity, *chunk_rows);
+        part.gathered_at_last(own.into_iter().map(normalise_rows).collect(), &hidden, rank)
+    }
+}

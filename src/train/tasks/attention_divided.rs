@@ -1,0 +1,56 @@
+//! Stage 2 over rows that are divided over ranks.
+
+use burn::tensor::Tensor;
+use graphsieve_kernels::{Communicator, GraphBackend};
+use ndarray::Array2;
+
+use crate::error::Result;
+use crate::infer::layerwise::HostScored;
+use crate::metrics::sigmoid;
+use crate::models::attention::{Pass, TripleStreamGat};
+use crate::models::device_graph::check_device;
+use crate::models::graph_part::{GraphPart, by_node};
+use crate::models::parameters::to_host;
+use crate::train::ranks::failed;
+
+/// The embeddings of the nodes of a rank, a matrix per type, and the logits of all nodes, those of one rank behind those
+/// of another. `x` is the input of all nodes.
+pub(super) fn embedded<B: GraphBackend>(
+    model: &TripleStreamGat<B>,
+    part: &GraphPart<B>,
+    x: &[Tensor<B, 2>],
+    pass: Pass,
+    rank: &Communicator<B::Plain>,
+) -> Result<(Vec<Tensor<B, 2>>, Tensor<B, 2>)> {
+    let layer = |layer: usize, h: &[Tensor<B, 2>]| {
+        let block = part.block(layer, |graph, relation| pass.drop_of(graph, layer, relation));
+        model.embed_layer(layer, &block, h, pass)
+    };
+    let hidden = part.gathered(layer(0, x), &[], rank).map_err(failed)?;
+    let own = layer(1, &hidden);
+    let logits = vec![model.logits(own.iter().cloned())];
+    let logits = part.gathered_at_last(logits, &hidden, rank).map_err(failed)?;
+    Ok((own, logits))
+}
+
+/// Scores of all nodes on every rank and, where they are asked for, embeddings. Each node stands at its place of
+/// `places` among those of all ranks.
+pub(super) fn scores<B: GraphBackend>(
+    model: &TripleStreamGat<B>,
+    (part, places): (&GraphPart<B>, &[u32]),
+    x: &[Tensor<B, 2>],
+    (chunk_rows, embeddings): (Option<usize>, bool),
+    rank: &Communicator<B::Plain>,
+) -> Result<HostScored> {
+    let (own, logits) = embedded(model, part, x, Pass { chunk_rows, ..Pass::default() }, rank)?;
+    let scores: Vec<f32> = by_node(&to_host(logits), places).into_iter().map(sigmoid).collect();
+    let width = if embeddings { own[0].dims()[1] } else { 0 };
+    let rows = match embeddings {
+        true => by_node(&to_host(part.gathered_at_last(own, &[], rank).map_err(failed)?), places),
+        false => Vec::new(),
+    };
+    check_device()?;
+    let embeddings = Array2::from_shape_vec((scores.len(), width), rows);
+    let embeddings = embeddings.unwrap_or_else(|e| unreachable!("a row per node: {e}"));
+    Ok(HostScored { scores, embeddings })
+}
