@@ -197,7 +197,7 @@ mod tests {
             RelationSpec { name: "pays".into(), src: 0, dst: 0, stream: "pays".into(), primary: true, adjacency };
         let types = vec![("account".into(), 5)];
         let graph = HeteroGraph::with_reverse_relations(types, vec![spec], |_| false).unwrap();
-        let columns = EdgeColumns { names: vec!["amount".into(), "a fee".into()], values: Values::Made(values) };
+        let columns = EdgeColumns { names: vec!["amount".into(), "a fee".into()], values: Values::Made(values.into()) };
         let carried = EdgeValues { relation: "pays".into(), weight: None, time: None, columns: Some(columns) };
         Dataset { edge_values: vec![carried], ..Dataset::new(graph, None, None, None) }
     }
@@ -257,8 +257,8 @@ mod tests {
         let spec =
             RelationSpec { name: "used".into(), src: 0, dst: 1, stream: "used".into(), primary: true, adjacency };
         let graph = HeteroGraph::new(vec![("card".into(), 1), ("payment".into(), 2)], vec![spec]).unwrap();
-        let columns = EdgeColumns { names: vec!["fee".into()], values: Values::Made(values.into()) };
-        let (time, columns) = (Some(Values::Made(times.into())), Some(columns));
+        let columns = EdgeColumns { names: vec!["fee".into()], values: Values::Made(values.to_vec().into()) };
+        let (time, columns) = (Some(Values::Made(times.to_vec().into())), Some(columns));
         let carried = EdgeValues { relation: "used".into(), weight: None, time, columns };
         let time = vec![Events::NO_TIME, 10, 20];
         let events = Some(Events { known: vec![Events::NEVER; 3], time, amount: None, alert: None });

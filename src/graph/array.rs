@@ -69,6 +69,12 @@ impl<T: Pod> From<Vec<T>> for Array<T> {
     }
 }
 
+impl<T: Pod> FromIterator<T> for Array<T> {
+    fn from_iter<I: IntoIterator<Item = T>>(values: I) -> Self {
+        Vec::from_iter(values).into()
+    }
+}
+
 impl<T: Pod + PartialEq> PartialEq for Array<T> {
     fn eq(&self, other: &Self) -> bool {
         **self == **other

@@ -12,7 +12,7 @@ use super::label_input::{beside, by_passes};
 use super::layerwise::HostScored;
 use crate::config::{EMBEDDINGS_FILE, OwnTransform, Stage2Config, Stage2Data, Stage2Input, Stage2Model};
 use crate::error::{Error, Result};
-use crate::graph::{Dataset, Features, Filling, HeteroGraph, NodeType, Relation, read_embeddings};
+use crate::graph::{Dataset, Features, Filling, HeteroGraph, NodeType, read_embeddings};
 use crate::metrics::sigmoid;
 pub use crate::models::attention::edge_inputs;
 use crate::models::attention::{AttentionSpec, Pass, TripleStreamGat, graph_with_edges, inputs_for, read_edges};

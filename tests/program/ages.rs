@@ -119,7 +119,7 @@ fn what_comes_later_changes_no_earlier_score_and_no_training_that_ended_by_then(
                 let Some(EdgeColumns { values: Values::Made(values), .. }) = &mut of.columns else {
                     panic!("made above")
                 };
-                values.iter_mut().for_each(|value| *value *= 0.5);
+                *values = values.iter().map(|value| value * 0.5).collect();
             }
             assert!(computed(&model, &written(&alike).path().join("data")) != own, "smaller amounts");
         }

@@ -274,7 +274,7 @@ fn weights_of_later_edges_change_no_earlier_embedding() {
         let mut data = by_amounts(&now, past);
         for values in &mut data.edge_values {
             let Some(Values::Made(weights)) = &mut values.weight else { panic!("weights were made") };
-            weights.reverse();
+            *weights = weights.iter().rev().copied().collect();
         }
         assert!(columns(&now, LATER, &embed(&data).unwrap()) != of(&now));
         data.edge_values.clear();

@@ -12,6 +12,24 @@ use crate::runtime::rows::{Row, zeroed};
 /// Rows handled by one rayon task: enough to hide the scheduling, few enough to balance skewed degrees.
 pub(crate) const ROWS_PER_TASK: usize = 32;
 
+/// Values below which a thread keeps its work: waking another one takes as long as some ten thousand of them.
+const VALUES_PER_THREAD: usize = 1 << 14;
+
+/// Items of so many values that a thread takes at least.
+pub(crate) fn at_least(values: usize) -> usize {
+    (VALUES_PER_THREAD / values.max(1)).max(1)
+}
+
+/// The rows of a matrix of so many columns by task, each of which reads so many values for a row.
+pub(crate) fn tasks<T: Send>(
+    matrix: &mut [T],
+    columns: usize,
+    read: usize,
+) -> impl IndexedParallelIterator<Item = (usize, &mut [T])> {
+    let blocks = matrix.par_chunks_mut((ROWS_PER_TASK * columns).max(1));
+    blocks.with_min_len(at_least(ROWS_PER_TASK * read)).enumerate()
+}
+
 /// A storage type of features; arithmetic is always f32.
 pub(crate) trait Storage: Row + Element + Pod + Default {
     /// The row as f32: itself, or widened into `scratch`.

@@ -16,7 +16,7 @@ pub(crate) fn int_tensor<B: Backend>(mut values: Vec<i64>, wide: bool, device: &
         let data = TensorData::new(values, [len]);
         return Tensor::<B, 1, Int>::from_data(data, (device, DType::I64)).into_primitive();
     }
-    index_tensor::<B>(values.into_par_iter().map(|v| v as i32).collect(), device)
+    index_tensor::<B>(values.into_par_iter().with_min_len(1 << 14).map(|v| v as i32).collect(), device)
 }
 
 /// The values of an integer tensor.

@@ -46,7 +46,7 @@ fn forward<E: Storage>(
     let parts: Vec<&[E]> = parts.iter().map(flex::slice::<E>).collect();
     let bias = bias.map(flex::slice::<f32>);
     let mut out = zeroed::<E>(rows * d);
-    out.par_chunks_mut((ROWS_PER_TASK * d).max(1)).enumerate().for_each(|(task, block)| {
+    flex::tasks(&mut out, d, parts.len() * d).for_each(|(task, block)| {
         let (mut sum, mut scratch) = (vec![0f32; d], vec![0f32; d]);
         for (r, row) in block.chunks_mut(d.max(1)).enumerate() {
             let at = (task * ROWS_PER_TASK + r) * d;

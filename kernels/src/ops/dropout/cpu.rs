@@ -21,7 +21,7 @@ fn drop<E: Storage>(x: &FlexTensor, dropout: Dropout) -> FlexTensor {
     let (rows, width) = (x.shape()[0], x.shape()[1]);
     let xs = flex::slice::<E>(x);
     let mut out = zeroed::<E>(rows * width);
-    out.par_chunks_mut((ROWS_PER_TASK * width).max(1)).enumerate().for_each(|(task, block)| {
+    flex::tasks(&mut out, width, width).for_each(|(task, block)| {
         let (mut room, mut dropped) = (vec![0f32; width], vec![0f32; width]);
         for (r, out) in block.chunks_mut(width.max(1)).enumerate() {
             let row = task * ROWS_PER_TASK + r;

@@ -297,7 +297,7 @@ fn score_gradient(
     let (rows, columns) = (score.matrix.shape()[0], score.matrix.shape()[1]);
     let parts = [delta, positive, mass].map(flex::slice::<f32>);
     let mut ds = flex::target::<f32>(accumulate_into, [rows, columns]);
-    flex::slice_mut::<f32>(&mut ds).par_chunks_mut(columns).enumerate().with_min_len(ROWS_PER_TASK).for_each(
+    flex::slice_mut::<f32>(&mut ds).par_chunks_mut(columns).enumerate().with_min_len(flex::at_least(columns)).for_each(
         |(i, row)| {
             let [delta, positive, mass] = parts.map(|part| &part[i * args.heads..(i + 1) * args.heads]);
             for (h, ds) in row[score.first..score.first + args.heads].iter_mut().enumerate() {
@@ -321,7 +321,7 @@ fn arrivals(
     let edges_g: &[f32] = edges_g.map_or(&[], flex::slice::<f32>);
     let columns = arrival_columns(sums);
     let mut arrivals = zeroed::<f32>(delta.len() * columns);
-    arrivals.par_chunks_exact_mut(columns).enumerate().with_min_len(ROWS_PER_TASK).for_each(|(at, row)| {
+    arrivals.par_chunks_exact_mut(columns).enumerate().with_min_len(flex::at_least(columns)).for_each(|(at, row)| {
         row[..3].copy_from_slice(&[score.get(at / heads, at % heads), log_sum_exp[at], delta[at]]);
         row[3..3 + sums].copy_from_slice(&edges_g[at * sums..(at + 1) * sums]);
     });

@@ -6,7 +6,7 @@ use burn_flex::{Flex, FlexTensor};
 use rayon::prelude::*;
 
 use super::GatherBackend;
-use crate::runtime::flex::{self, ROWS_PER_TASK, Storage, with_storage};
+use crate::runtime::flex::{self, Storage, with_storage};
 
 impl GatherBackend for Flex {
     fn gather_forward(x: FloatTensor<Self>, index: &IntTensor<Self>, len: usize) -> FloatTensor<Self> {
@@ -20,7 +20,7 @@ fn forward<E: Storage>(x: &FlexTensor, index: &[i32]) -> FlexTensor {
     let xs = flex::slice::<E>(x);
     let mut out = vec![E::default(); index.len() * d];
     if d > 0 {
-        out.par_chunks_mut(d).with_min_len(ROWS_PER_TASK).zip(index).for_each(|(row, &i)| {
+        out.par_chunks_mut(d).with_min_len(flex::at_least(d)).zip(index).for_each(|(row, &i)| {
             row.copy_from_slice(&xs[i as usize * d..(i as usize + 1) * d]);
         });
     }

@@ -40,7 +40,7 @@ fn head_dot<E: Storage, G: Storage>(x: &FlexTensor, y: &FlexTensor, heads: usize
     let (xs, ys) = (flex::slice::<E>(x), flex::slice::<G>(y));
     let shared = y.shape()[0] == 1;
     let mut out = vec![0f32; rows * heads];
-    out.par_chunks_mut(ROWS_PER_TASK * heads).enumerate().for_each(|(task, block)| {
+    flex::tasks(&mut out, heads, width).for_each(|(task, block)| {
         let (mut a, mut b) = (vec![0f32; width], vec![0f32; width]);
         for (r, values) in block.chunks_mut(heads).enumerate() {
             let i = task * ROWS_PER_TASK + r;
@@ -61,7 +61,7 @@ fn head_outer<E: Storage>(w: &FlexTensor, a: &FlexTensor, accumulate_into: Optio
     let (ws, a) = (flex::slice::<f32>(w), flex::slice::<f32>(a));
     let channels = width / heads;
     let mut out = flex::target::<E>(accumulate_into, [rows, width]);
-    flex::slice_mut::<E>(&mut out).par_chunks_mut(ROWS_PER_TASK * width).enumerate().for_each(|(task, block)| {
+    flex::tasks(flex::slice_mut::<E>(&mut out), width, width).for_each(|(task, block)| {
         let mut sum = vec![0f32; width];
         for (r, row) in block.chunks_mut(width).enumerate() {
             let i = task * ROWS_PER_TASK + r;

@@ -31,7 +31,7 @@ fn forward<E: Storage>(x: &FlexTensor) -> (FlexTensor, FlexTensor) {
     let (rows, d) = (x.shape()[0], x.shape()[1]);
     let xs = flex::slice::<E>(x);
     let (mut z, mut inverse) = (zeroed::<f32>(rows * d), zeroed::<f32>(rows));
-    z.par_chunks_mut(d.max(1)).with_min_len(ROWS_PER_TASK).zip(&mut inverse).enumerate().for_each(
+    z.par_chunks_mut(d.max(1)).with_min_len(flex::at_least(d)).zip(&mut inverse).enumerate().for_each(
         |(i, (row, inverse))| {
             E::widen(&xs[i * d..(i + 1) * d], row);
             *inverse = 1.0 / (dot(row, row) + EPSILON).sqrt();
@@ -45,7 +45,7 @@ fn backward<E: Storage>(g: &FlexTensor, z: &FlexTensor, inverse: &FlexTensor) ->
     let (rows, d) = (z.shape()[0], z.shape()[1]);
     let (gs, zs, inverse) = (flex::slice::<f32>(g), flex::slice::<f32>(z), flex::slice::<f32>(inverse));
     let mut dx = zeroed::<E>(rows * d);
-    dx.par_chunks_mut((ROWS_PER_TASK * d).max(1)).enumerate().for_each(|(task, block)| {
+    flex::tasks(&mut dx, d, d).for_each(|(task, block)| {
         let mut gradient = vec![0f32; d];
         for (r, row) in block.chunks_mut(d.max(1)).enumerate() {
             let i = task * ROWS_PER_TASK + r;

@@ -39,7 +39,7 @@ fn forward<E: Storage>(x: &FlexTensor, vectors: &FlexTensor) -> FlexTensor {
     let (rows, d, count) = (x.shape()[0], x.shape()[1], vectors.shape()[0]);
     let (xs, vs) = (flex::slice::<E>(x), flex::slice::<f32>(vectors));
     let mut out = zeroed::<f32>(rows * count);
-    out.par_chunks_mut((ROWS_PER_TASK * count).max(1)).enumerate().for_each(|(task, block)| {
+    flex::tasks(&mut out, count, count * d).for_each(|(task, block)| {
         let mut scratch = vec![0f32; d];
         for (r, dots) in block.chunks_mut(count).enumerate() {
             let i = task * ROWS_PER_TASK + r;
@@ -57,7 +57,7 @@ fn gradient<E: Storage>(g: &FlexTensor, vectors: &FlexTensor, accumulate_into: O
     let (gs, vs) = (flex::slice::<f32>(g), flex::slice::<f32>(vectors));
     let mut out = flex::target::<E>(accumulate_into, [rows, d]);
     let values = flex::slice_mut::<E>(&mut out);
-    values.par_chunks_mut((ROWS_PER_TASK * d).max(1)).enumerate().for_each(|(task, block)| {
+    flex::tasks(values, d, count * d).for_each(|(task, block)| {
         let mut sum = vec![0f32; d];
         for (r, row) in block.chunks_mut(d.max(1)).enumerate() {
             let i = task * ROWS_PER_TASK + r;

@@ -6,7 +6,7 @@ use burn_flex::{Flex, FlexTensor};
 use rayon::prelude::*;
 
 use super::{SelectBackend, Side};
-use crate::runtime::flex::{self, ROWS_PER_TASK, Storage, axpy, with_storage};
+use crate::runtime::flex::{self, Storage, axpy, with_storage};
 
 impl SelectBackend for Flex {
     fn select_forward(
@@ -37,7 +37,7 @@ fn forward<E: Storage>(
     let adds = accumulate_into.is_some();
     let mut out = flex::target::<E>(accumulate_into, [len, d]);
     let values = flex::slice_mut::<E>(&mut out);
-    values.par_chunks_mut(d.max(1)).with_min_len(ROWS_PER_TASK).enumerate().for_each_init(
+    values.par_chunks_mut(d.max(1)).with_min_len(flex::at_least(d)).enumerate().for_each_init(
         || (vec![0f32; d], vec![0f32; d]),
         |(sum, scratch), (k, row)| {
             let node = nodes.map_or(k, |n| n[k] as usize);
