@@ -5,9 +5,15 @@
 
 The same model, loss and optimiser: two layers of attention per relation, DropEdge 0.85, cross-entropy of the labels, smoothness of
 the scores along 5,000 edges per relation, Adam. Every row is computed (`train.rows = "all"`). Needs numpy and torch.
+
+    torchrun --nproc-per-node 2 tests/peers/stage2.py --data DIR      beside `graphsieve bench scale --devices 2`
+
+Under torchrun each rank computes the whole graph for its part of the labels and edges of the loss, and DistributedDataParallel
+takes the mean of the gradients.
 """
 
 import argparse
+import os
 
 import torch
 import torch.nn.functional as functional
@@ -21,7 +27,12 @@ arguments.add_argument("--width", type=int, default=128)
 arguments.add_argument("--drop", type=float, default=0.85, help="share of edges that an epoch leaves out")
 arguments.add_argument("--runs", type=int, default=10)
 given = arguments.parse_args()
-device = given.device
+rank, ranks = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+device = f"cuda:{os.environ['LOCAL_RANK']}" if "LOCAL_RANK" in os.environ and given.device == "cuda" else given.device
+if device.startswith("cuda"):
+    torch.cuda.set_device(device)
+if ranks > 1:
+    torch.distributed.init_process_group("nccl" if device.startswith("cuda") else "gloo")
 
 
 class Attention(torch.nn.Module):
@@ -58,7 +69,22 @@ class Attention(torch.nn.Module):
         return {t: functional.elu(sum(parts) / streams[t]) for t, parts in arrived.items()}
 
 
-versions()
+class Detector(torch.nn.Module):
+    """Two layers and a head: the logits of all nodes."""
+
+    def __init__(self, inputs, width, market):
+        super().__init__()
+        self.layers = torch.nn.ModuleList([Attention(inputs, width, market), Attention(width, width, market)])
+        self.head = torch.nn.Linear(width, 1)
+
+    def forward(self, x, edges, drop):
+        for layer in self.layers:
+            x = layer(x, edges, drop)
+        return self.head(torch.cat([x[name] for name in TYPES])).squeeze(1)
+
+
+if rank == 0:
+    versions()
 market = Marketplace(given.data)
 edges = {}
 for relation in RELATIONS:
@@ -67,29 +93,26 @@ for relation in RELATIONS:
 features = torch.from_numpy(market.features()).to(device)
 x = dict(zip(TYPES, features.split([market.count[name] for name in TYPES])))
 labels = torch.from_numpy(market.labels().astype("int64")).to(device)
+labels = labels[rank::ranks]
 nodes, wanted = labels[:, 0], labels[:, 1].float()
 
 torch.manual_seed(0)
-layers = [Attention(features.shape[1], given.width, market).to(device), Attention(given.width, given.width, market).to(device)]
-head = torch.nn.Linear(given.width, 1).to(device)
-modules = torch.nn.ModuleList([*layers, head])
-optimiser = torch.optim.Adam(modules.parameters(), lr=1e-3)
-
-
-def logits(drop):
-    h = layers[1](layers[0](x, edges, drop), edges, drop)
-    return head(torch.cat([h[name] for name in TYPES])).squeeze(1)
+model = Detector(features.shape[1], given.width, market).to(device)
+if ranks > 1:
+    model = torch.nn.parallel.DistributedDataParallel(model)
+torch.manual_seed(rank)
+optimiser = torch.optim.Adam(model.parameters(), lr=1e-3)
 
 
 def epoch():
     optimiser.zero_grad()
-    out = logits(given.drop)
+    out = model(x, edges, given.drop)
     loss = functional.binary_cross_entropy_with_logits(out[nodes], wanted)
     score = out.sigmoid()
     for relation in ("epu", "eps", "euu"):
         destination, source, _ = RELATIONS[relation]
         target, origin = edges[relation]
-        pick = torch.randint(target.numel(), (5000,), device=device)
+        pick = torch.randint(target.numel(), (5000 // ranks,), device=device)
         ends = score[target[pick] + market.offset[destination]] - score[origin[pick] + market.offset[source]]
         loss = loss + 0.5 / 3 * ends.square().mean()
     loss.backward()
@@ -98,8 +121,11 @@ def epoch():
 
 def inference():
     with torch.no_grad():
-        logits(0.0)
+        model(x, edges, 0.0)
 
 
-row("Stage 2 epoch, all rows", epoch, device, runs=given.runs)
-row("scores of all nodes", inference, device, runs=given.runs, warm_up=1)
+of_rank = f", rank {rank} of {ranks}" if ranks > 1 else ""
+row(f"Stage 2 epoch, all rows{of_rank}", epoch, device, runs=given.runs)
+row(f"scores of all nodes{of_rank}", inference, device, runs=given.runs, warm_up=1)
+if ranks > 1:
+    torch.distributed.destroy_process_group()
