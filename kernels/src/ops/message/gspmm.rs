@@ -65,23 +65,23 @@ pub enum Reduce {
 ///
 /// # Shapes
 /// `u` `[num_cols, d]`, `e` `[num_entries, k]` in the order of `csr`, of all edges also where `csr` is restricted, both
-/// in f32, f16 or bf16; result `[num_rows, max(d, k)]` in the same dtype. One of `d` and `k` divides the other: column `c` of the narrower belongs to the `c`-th of
-/// equal shares of the channels, so `k` is 1 for a scalar per edge, the number of heads for one per head, `d` for one
-/// per channel. Arithmetic is f32 whatever the storage. Where rows are spans ([`Csr::from_spans`]), those that share an
-/// entry share its row of `e`; messages of `u` and `e` other than sums of `u` times a scalar are made once per entry
-/// then, `[num_entries, max(d, k)]` in f32.
+/// in f32, f16 or bf16; result `[num_rows, max(d, k)]` in the same dtype. One of `d` and `k` divides the other: column
+/// `c` of the narrower belongs to the `c`-th of equal shares of the channels, so `k` is 1 for a scalar per edge, the
+/// number of heads for one per head, `d` for one per channel. Arithmetic is f32 whatever the storage. Where rows are
+/// spans ([`Csr::from_spans`]), those that share an entry share its row of `e`; messages of `u` and `e` other than sums
+/// of `u` times a scalar are made once per entry then, `[num_entries, max(d, k)]` in f32.
 ///
 /// # Gradient
 /// With `n_ij` the gradient of a message, which is `dy_i` for a sum, `dy_i / deg_i` for a mean, and for a maximum or
 /// minimum `dy_i` in the channels in which entry `ij` was the first of the best: `du_j = sum_i n_ij dm_ij/du_j` and
 /// `de_ij = n_ij dm_ij/de_ij`, summed over the channels that share a value. `m = u e` has the derivatives `e` and `u`,
-/// `m = u / e` has `1 / e` and `-u / e^2`. An edge of nodes that are not selected has a gradient of 0. Saved: the operands that these name, and for a maximum or minimum the
-/// winning entry of every element. Deterministic: no atomics.
+/// `m = u / e` has `1 / e` and `-u / e^2`. An edge of nodes that are not selected has a gradient of 0. Saved: the
+/// operands that these name, and for a maximum or minimum the winning entry of every element. Deterministic: no atomics.
 ///
 /// # Panics
 /// If a shape or dtype does not fit; for a maximum or minimum over 2^32 - 1 entries or more; over the reverse of spans
-/// where that has an entry per edge, for a maximum or minimum or where `e` is given; for rows that are spans where `e` is
-/// given and `csr` leaves out sources, unless the messages are summed and `e` is a scalar.
+/// where that has an entry per edge, for a maximum or minimum or where `e` is given; for rows that are spans where `e`
+/// is given and `csr` leaves out sources, unless the messages are summed and `e` is a scalar.
 ///
 /// # Source
 /// Wang et al., Deep Graph Library: a graph-centric, highly-performant package for graph neural networks (2019),
@@ -158,8 +158,9 @@ fn of_entries<B: MessageBackend + SpmmBackend>(
         Message::CopyU(_) => unreachable!("no edge is named"),
     };
     let dtype = u.dtype();
-    // Where messages are stored nowhere, nothing rounds them.
-    let [u, e] = [u, e].map(|x| cast(x, DType::F32));
+    // Where messages are stored nowhere, nothing rounds them. Where there are none, operands stay as they are.
+    let stored = if csr.num_entries() == 0 { dtype } else { DType::F32 };
+    let [u, e] = [u, e].map(|x| cast(x, stored));
     let value = EdgeValue::Binary(op, Target::Source(u), Target::Edge(e));
     let messages = gsddmm(&csr.sources_of_entries(), value, Strategy::Auto);
     cast(gspmm(&rows, Message::CopyU(messages), reduce, strategy), dtype)
@@ -167,9 +168,9 @@ fn of_entries<B: MessageBackend + SpmmBackend>(
 
 fn cast<B: Backend>(x: Tensor<B, 2>, dtype: DType) -> Tensor<B, 2> {
     match x.dims().contains(&0) {
+        _ if x.dtype() == dtype => x,
         // Some devices do not take a launch over nothing.
         true => Tensor::empty(x.dims(), (&x.device(), dtype)),
-        false if x.dtype() == dtype => x,
         false => x.cast(dtype),
     }
 }
