@@ -93,8 +93,8 @@ pub struct GatConvConfig {
 /// dtype. Parameters and scores are f32.
 ///
 /// # Gradient
-/// Of features, features of edges (not of ages) and all parameters. Saved: the projected sources, the result and four values per row
-/// and head; on the path with weights per edge also three matrices `[num_edges, heads]`. Deterministic.
+/// Of features, features of edges (not of ages) and all parameters. Saved: the projected sources, the result and four
+/// values per row and head; on the path with weights per edge also three matrices `[num_edges, heads]`. Deterministic.
 ///
 /// # Panics
 /// If a shape does not fit; the message names the argument, what was expected and what was got. If the layer has

@@ -87,8 +87,8 @@ pub struct GatV2ConvConfig {
 /// dtype. Parameters and scores are f32.
 ///
 /// # Gradient
-/// Of features, features of edges (not of ages) and all parameters. Saved: both projections, the result and a value per row and head;
-/// on the path with weights per edge what is said above. Deterministic.
+/// Of features, features of edges (not of ages) and all parameters. Saved: both projections, the result and a value per
+/// row and head; on the path with weights per edge what is said above. Deterministic.
 ///
 /// # Panics
 /// If a shape does not fit; the message names the argument, what was expected and what was got. If the layer has
