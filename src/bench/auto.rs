@@ -65,6 +65,8 @@ pub struct CandidateSpread {
     pub picked: usize,
     pub validation: Spread,
     pub test: Spread,
+    /// On the test labels, where these are anomalous or normal.
+    pub roc_auc: Option<Spread>,
     /// Mean time of a split.
     pub seconds: f64,
 }
@@ -80,6 +82,8 @@ pub struct AutoReport {
     pub candidates: Vec<CandidateSpread>,
     /// Test figure of what was picked.
     pub picked: Spread,
+    /// Its ROC-AUC.
+    pub picked_roc_auc: Option<Spread>,
     /// The candidate with the best mean test figure of those that were trained on every split.
     pub best: String,
     /// Difference between its test figure and that of what was picked: what the choice lost.
@@ -210,15 +214,16 @@ impl AutoReport {
                 picked: splits.iter().filter(|split| split.picked == *name).count(),
                 validation: Spread::of(own.iter().map(|of| of.validation)),
                 test: Spread::of(own.iter().map(|of| of.test)),
+                roc_auc: all_of(own.iter().map(|of| of.roc_auc)),
                 seconds: own.iter().map(|of| of.seconds).sum::<f64>() / own.len() as f64,
             }
         };
         let mut candidates: Vec<CandidateSpread> = names.iter().map(spread).collect();
         candidates.sort_by(|a, b| b.test.mean.total_cmp(&a.test.mean));
-        let test_of = |split: &SplitOutcome, name: &str| {
-            split.candidates.iter().find(|of| of.name == name).map_or(f64::NAN, |of| of.test)
-        };
+        let find = |split: &SplitOutcome, name: &str| split.candidates.iter().find(|of| of.name == name).cloned();
+        let test_of = |split: &SplitOutcome, name: &str| find(split, name).map_or(f64::NAN, |of| of.test);
         let picked = Spread::of(splits.iter().map(|split| test_of(split, &split.picked)));
+        let picked_roc_auc = all_of(splits.iter().map(|split| find(split, &split.picked)?.roc_auc));
         let always = candidates.iter().find(|of| of.splits == splits.len());
         let highest = |split: &SplitOutcome| split.candidates.iter().map(|of| of.test).fold(f64::MIN, f64::max);
         let best = always.map(|of| of.candidate.clone()).unwrap_or_default();
@@ -235,6 +240,7 @@ impl AutoReport {
             regret_of_each: lost(&highest),
             best,
             picked,
+            picked_roc_auc,
             candidates,
             splits,
             jobs: options.jobs,
@@ -243,13 +249,21 @@ impl AutoReport {
     }
 }
 
+/// The spread of figures that all splits have.
+fn all_of(figures: impl Iterator<Item = Option<f64>>) -> Option<Spread> {
+    let figures: Vec<f64> = figures.collect::<Option<_>>()?;
+    Some(Spread::of(figures.into_iter()))
+}
+
 impl fmt::Display for AutoReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (count, figure) = (self.splits.len(), self.figure.title());
         writeln!(f, "{}, {count} splits, {} minutes each, {}", self.data.display(), self.minutes, self.device)?;
         writeln!(f, "{figure} in %, mean +- standard deviation over splits\n")?;
         let percent = |of: &Spread| format!("{:.2} +- {:.2}", 100.0 * of.mean, 100.0 * of.standard_deviation);
-        let mut rows = vec![["candidate", "splits", "picked", "validation", "test", "seconds"].map(String::from)];
+        let percent_of = |of: &Option<Spread>| of.as_ref().map_or("-".into(), percent);
+        let titles = ["candidate", "splits", "picked", "validation", "test", "its ROC-AUC", "seconds"];
+        let mut rows = vec![titles.map(String::from)];
         rows.extend(self.candidates.iter().map(|of| {
             [
                 of.candidate.clone(),
@@ -257,11 +271,12 @@ impl fmt::Display for AutoReport {
                 of.picked.to_string(),
                 percent(&of.validation),
                 percent(&of.test),
+                percent_of(&of.roc_auc),
                 format!("{:.1}", of.seconds),
             ]
         }));
         write_table(f, &rows)?;
-        writeln!(f, "\npicked: test {}", percent(&self.picked))?;
+        writeln!(f, "\npicked: test {}, its ROC-AUC {}", percent(&self.picked), percent_of(&self.picked_roc_auc))?;
         writeln!(
             f,
             "regret: {} against {}, the best on average; {} against the best of each split",
@@ -308,7 +323,10 @@ mod tests {
             seconds: 3.0,
             candidates: tests
                 .iter()
-                .map(|&(name, test)| Tested { name: name.into(), validation: 0.5, test, seconds: 2.0 })
+                .map(|&(name, test)| {
+                    let roc_auc = (name != "rare").then_some(test + 0.1);
+                    Tested { name: name.into(), validation: 0.5, test, roc_auc, seconds: 2.0 }
+                })
                 .collect(),
         };
         let splits = vec![split("a", &[("a", 0.4), ("b", 0.6)]), split("b", &[("a", 0.7), ("b", 0.5), ("rare", 0.9)])];
@@ -331,6 +349,8 @@ mod tests {
         assert_eq!(names, ["rare", "a", "b"], "a and b are equal");
         assert_eq!((report.best.as_str(), report.candidates[1].picked), ("a", 1), "what was trained on every split");
         assert!((report.picked.mean - 0.45).abs() < 1e-12);
+        assert!(report.to_string().contains("picked: test 45.00 +- 7.07, its ROC-AUC 55.00 +- 7.07\n"), "{report}");
+        assert_eq!(report.candidates[0].roc_auc, None);
         let near = |of: &Spread, mean: f64, deviation: f64| {
             (of.mean - mean).abs() < 1e-12 && (of.standard_deviation - deviation).abs() < 1e-12
         };

@@ -27,7 +27,7 @@ use crate::config::{AutoConfig, Candidate, ClassifyConfig, RunConfig, Training};
 use crate::error::{Error, Result};
 use crate::graph::Dataset;
 use crate::infer::tree_table::Tables;
-use crate::metrics::average_precision;
+use crate::metrics::{average_precision, roc_auc};
 use crate::run::evaluation::class_test_of_run;
 use crate::run::splits::split_of;
 use crate::run::stages::Pipeline;
@@ -229,6 +229,9 @@ pub struct Tested {
     pub validation: f64,
     /// The same figure on the test labels.
     pub test: f64,
+    /// On the test labels, where these are anomalous or normal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub roc_auc: Option<f64>,
     /// Of all rounds.
     pub seconds: f64,
 }
@@ -263,17 +266,17 @@ pub fn tested<B: GraphBackend + TreeBackend>(
     for entry in tournament.entries() {
         let Some(latest) = entry.latest() else { continue };
         let (path, _) = of.end::<B>(&entry.name, tournament, options, device)?;
-        let test = match &split {
+        let (test, roc_auc) = match &split {
             Some(split) => {
                 let scores = ensemble::scores_of(&path, nodes)?;
                 let (scores, labels): (Vec<f32>, Vec<u8>) =
                     split.test.iter().map(|&(node, label)| (scores[node as usize], label)).unzip();
-                average_precision(&scores, &labels)?
+                (average_precision(&scores, &labels)?, Some(roc_auc(&scores, &labels)?))
             }
-            None => class_test_of_run(&RunDir::open(&path)?)?.map_or(f64::NAN, |report| report.accuracy),
+            None => (class_test_of_run(&RunDir::open(&path)?)?.map_or(f64::NAN, |report| report.accuracy), None),
         };
         let seconds = entry.rounds.iter().map(|round| round.seconds).sum();
-        tested.push(Tested { name: entry.name.clone(), validation: latest.value, test, seconds });
+        tested.push(Tested { name: entry.name.clone(), validation: latest.value, test, roc_auc, seconds });
     }
     Ok(tested)
 }
