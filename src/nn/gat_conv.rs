@@ -214,7 +214,7 @@ impl<B: GraphBackend> GatConv<B> {
         let ([input, width], [heads, _]) = (weight.dims(), self.att_src.dims());
         let of_dtype = |values: Tensor<B, 2>| if values.dtype() == h.dtype() { values } else { values.cast(h.dtype()) };
         let term = self.logits_of_edges().map(|logit| EdgeTerm {
-            values: edges.values.map(of_dtype),
+            values: edges.values.map(|values| of_dtype(values).into()),
             time: self.time.as_ref().zip(edges.age.as_ref()).map(|(time, age)| time.encoding(age)),
             logit,
         });

@@ -3,7 +3,9 @@
 use burn::module::{Module, Param};
 use burn::tensor::backend::Backend;
 use burn::tensor::{DType, Tensor};
-use graphsieve_kernels::{Csr, EdgeTerm, GatConfig, GraphBackend, ScoreColumns, TimeEncoding, attend_edges, linear};
+use graphsieve_kernels::{
+    Csr, EdgeRows, EdgeTerm, GatConfig, GraphBackend, ScoreColumns, TimeEncoding, attend_edges, linear,
+};
 
 use super::ages::{TimeInput, export_time};
 use super::edge_inputs::EdgeInput;
@@ -89,7 +91,7 @@ impl<B: Backend> EdgeLayer<B> {
 pub(in crate::models) struct ReadEdges<'a, B: Backend> {
     parameters: &'a EdgeAttention<B>,
     /// A row per edge.
-    values: Option<&'a Tensor<B, 2>>,
+    values: Option<&'a EdgeRows<B>>,
     time: Option<TimeEncoding<B>>,
 }
 
@@ -111,9 +113,9 @@ impl<B: GraphBackend> ReadEdges<'_, B> {
 
     /// What the edges carry, beside features of a data type.
     pub fn term(&self, dtype: DType, heads: usize) -> EdgeTerm<B> {
-        let of_dtype = |values: &Tensor<B, 2>| match values.dtype() == dtype {
+        let of_dtype = |values: &EdgeRows<B>| match values.tensor().dtype() == dtype {
             true => values.clone(),
-            false => values.clone().cast(dtype),
+            false => values.tensor().clone().cast(dtype).into(),
         };
         EdgeTerm { values: self.values.map(of_dtype), time: self.time.clone(), logit: self.parameters.logit(heads) }
     }
