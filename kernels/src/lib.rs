@@ -84,7 +84,7 @@ pub use ops::adam::{AdamBackend, AdamConfig, AdamState, Clip, adam};
 pub use ops::combine::{Activation, CombineBackend, combine};
 pub use ops::dropout::{Dropout, DropoutBackend, dropout};
 pub use ops::edge_softmax::{EdgeSoftmaxBackend, edge_softmax, edge_softmax_by_source};
-pub use ops::gat::edges::{Age, EdgeTerm, MAX_EDGE_COLUMNS, TimeEncoding, attend_edges};
+pub use ops::gat::edges::{Age, EdgeRows, EdgeTerm, MAX_EDGE_COLUMNS, TimeEncoding, attend_edges};
 pub use ops::gat::v2::{EdgeProjection, GatV2Backend, MAX_V2_CHANNELS, gatv2};
 pub use ops::gat::{GatBackend, GatConfig, ScoreColumns, attend, attend_inputs, gat};
 pub use ops::gather::{GatherBackend, gather_rows};

@@ -84,10 +84,10 @@ pub fn scores(s: Shape) -> u64 {
 }
 
 /// What `columns` values of every kept edge add to attention whose sums of values nobody uses: read in both passes, in
-/// the second by the edge of the entry; both sums are written.
+/// the second from a copy in its order; both sums are written.
 pub fn edge_values(s: Shape, columns: u64) -> u64 {
     let values = columns * s.element;
-    s.kept * (2 * values + 4) + 2 * s.rows * s.heads * values
+    2 * s.kept * values + 2 * s.rows * s.heads * values
 }
 
 /// As [`spmm_forward`], with a row of features per destination, the logarithm of the denominator written, and `columns`
@@ -146,8 +146,8 @@ mod tests {
         // g and out: 32; packed scalars: 64; ids: 32; gathered: 32; h and dh: 48; scalars: 8 * 14.
         assert_eq!(gat_backward(TINY), 32 + 64 + 32 + 32 + 48 + 112);
         assert_eq!(scores(TINY), 24 + 16 + 4 * 2 * 5);
-        // Values of 4 kept edges twice and ids of their edges; 2 rows of sums for both heads, all and positive.
-        assert_eq!(edge_values(TINY, 3), 4 * (6 + 6 + 4) + 2 * 2 * 12);
+        // Values of 4 kept edges twice; 2 rows of sums for both heads, all and positive.
+        assert_eq!(edge_values(TINY, 3), 4 * (6 + 6) + 2 * 2 * 12);
         // A row per destination and 2 denominators for both heads beside the product; 3 values of 4 kept edges.
         assert_eq!(gatv2_forward(TINY, 3), 76 + 16 + 16 + 24);
         // Centre: 32 + 16. Rows: ids 28, gathered 32, three rows of destinations 48, scalars 32. Reverse: ids 32,

@@ -4,8 +4,8 @@ use burn::backend::Autodiff;
 use burn::tensor::backend::AutodiffBackend;
 use burn::tensor::{DType, Tensor};
 use graphsieve_kernels::{
-    Activation, Csr, DropEdge, EdgeTerm, GatConfig, GraphBackend, MemoryBackend, RowIndex, ScoreColumns, SpmmConfig,
-    attend, attend_edges, backward_from, combine, gat, gather_rows, linear, row_dots, spmm,
+    Activation, Csr, DropEdge, EdgeRows, EdgeTerm, GatConfig, GraphBackend, MemoryBackend, RowIndex, ScoreColumns,
+    SpmmConfig, attend, attend_edges, backward_from, combine, gat, gather_rows, linear, row_dots, spmm,
 };
 use rayon::prelude::*;
 
@@ -304,7 +304,7 @@ impl<'a, B: GraphBackend + MemoryBackend> Bench<'a, B> {
             first: 0,
         };
         let plain = || attend(&csr, src.clone(), score(&dst, &v), score(&src, &u), 1, GatConfig::default());
-        let carried = Tensor::from_inner(values.tensor.clone());
+        let carried = EdgeRows::kept(&csr, Tensor::from_inner(values.tensor.clone()));
         let with_values = || {
             let term = EdgeTerm { values: Some(carried.clone()), time: None, logit: w.clone() };
             attend_edges(&csr, src.clone(), score(&dst, &v), score(&src, &u), term, 1, GatConfig::default()).0

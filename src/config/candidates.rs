@@ -144,6 +144,8 @@ const EMBEDDINGS: &[&str] = &["data.embeddings=stage1"];
 const INPUT: &[&str] = &["data.input=embeddings"];
 const LABELS: &[&str] = &["model.labels=true"];
 const VALUES: &[&str] = &["model.edge_values=true"];
+/// What the edges to a node carry, relation by relation.
+const EDGES: &[&str] = &["features.edge_values=true"];
 const AGES: &[&str] = &["model.time_encoding=fixed"];
 const AUTO: &[&str] = &["loader.mode=auto"];
 const WIDE: &[&str] = &["model.hidden=64"];
@@ -228,6 +230,7 @@ impl Candidate {
         "booster-means", "a booster on features and their means", Graphs, TREES, [MEANS, BOOSTER];
         "booster-quantiles", "booster-small on quantiles of neighbours, too", Graphs, TREES, [MEANS, SMALL, QUANTILES];
         "booster-labels", "small trees that also read labels out of fold", Untimed, TREES, [MEANS, SMALL, LABEL_SHARE];
+        "booster-values", "small trees that also read values of edges", Values, TREES, [MEANS, SMALL, EDGES];
         "forest-all", "a forest on all neighbourhood features", Graphs, TREES, [ALL];
         "booster-all", "a booster on all neighbourhood features", Graphs, TREES, [ALL, BOOSTER];
         "forest-leaf1", "300 trees on all features, with self-loops", Graphs, TREES, [LOOPS, TREES_300];
@@ -240,7 +243,7 @@ impl Candidate {
         "booster-leaf20-random", "the same with both", Graphs, TREES, [LOOPS, SMALL, FEW_COLUMNS, LEAF_20, RANDOM];
         "gcn", "graph convolution", Nodes, GCN, [AUTO];
         "gcn-wide", "graph convolution with 64 channels", Nodes, GCN, [AUTO, WIDE];
-        "gat", "graph attention", Nodes, GAT, [AUTO];
+        "gat", "graph attention", Nodes, GAT, [AUTO, VALUES];
         "stage2", "Stage 2 on features, as published", Graphs, STAGE2, [RANKED];
         "stage2-long", "Stage 2 with a high rate that falls, on all edges", Graphs, STAGE2, [RANKED, LONG];
         "stage2-labels", "the same with known labels as input", Graphs, STAGE2, [RANKED, LONG, LABELS];
@@ -254,7 +257,7 @@ impl Candidate {
         "stage2-events-ages", "stage2-events that reads how old an edge is", Histories, STAGE2_EVENTS, [AGES];
         "xgb-graph", "boosted trees as in GADBench on features and their means", Graphs, TREES, [XGB_GRAPH];
         "gcn-anomalies", "graph convolution, both classes count the same", Graphs, GCN, [AUTO, WIDE, RARE];
-        "gat-anomalies", "graph attention, both classes count the same", Asked, GAT, [AUTO, RARE];
+        "gat-anomalies", "graph attention, both classes count the same", Asked, GAT, [AUTO, VALUES, RARE];
         "sage", "a node beside the mean of its neighbours", Graphs, GCN, [SAGE, RARE];
         "difference", "a node, its neighbours and how far it is from them", Asked, GCN, [DIFFERENCE, RARE];
         "h2gcn", "a node, its neighbours and nodes two edges away", Asked, GCN, [H2GCN, RARE];
@@ -262,7 +265,7 @@ impl Candidate {
         "ghrn", "the same without edges between unlike nodes", Few, GCN, [GHRN, RARE];
         "gcn-x3", "the mean of three gcn with seeds of their own", Nodes, GCN, [AUTO], 3;
         "gcn-wide-x5", "the mean of five gcn-wide with seeds of their own", Classes, GCN, [AUTO, WIDE], 5;
-        "gat-x5", "the mean of five gat with seeds of their own", Classes, GAT, [AUTO], 5;
+        "gat-x5", "the mean of five gat with seeds of their own", Classes, GAT, [AUTO, VALUES], 5;
         "stage2-long-x3", "the mean of three stage2-long with seeds of their own", Graphs, STAGE2, [RANKED, LONG], 3;
         "bwgnn-x3", "the mean of three bwgnn with seeds of their own", Graphs, GCN, [BWGNN, RARE], 3;
     };
@@ -420,7 +423,8 @@ mod tests {
         let data = DataKind { events: true, values: true, ..GRAPH };
         let fit =
             |data: DataKind, names: &[&str]| names.iter().all(|name| Candidate::named(name).unwrap().suits.fits(data));
-        let (by_edges, by_windows) = (["stage2-values", "stage2-long", "booster-all"], ["stage2-events"]);
+        let by_edges = ["stage2-values", "booster-values", "stage2-long", "booster-all"];
+        let by_windows = ["stage2-events"];
         assert!(
             fit(data, &["booster-events"]) && fit(data, &by_edges) && !fit(data, &by_windows) && !fit(data, &["gcn"])
         );
@@ -463,6 +467,13 @@ mod tests {
         for (name, reads) in [("stage2-embeddings", true), ("booster-embeddings", true), ("stage2-long", false)] {
             assert_eq!(of(name).embeddings_mut().is_some(), reads, "{name}");
         }
+        let (RunConfig::Stage3(trees), RunConfig::Classify(attention)) = (of("booster-values"), of("gat")) else {
+            panic!("a Stage 3 and a classifier")
+        };
+        assert!(
+            trees.features.neighbourhood.edge_values
+                && attention.model.attention.is_some_and(|attention| attention.edge_values)
+        );
         let folded = stacked.stage2.unwrap();
         assert_eq!(Stage2Config { name: folded.name.clone(), ..long }, folded, "the same Stage 2 as alone");
     }

@@ -6,7 +6,9 @@ use rayon::prelude::*;
 
 use super::columns::{Block, Column};
 use crate::error::Result;
-use crate::graph::{Adjacency, Dataset, EdgeMatrix, Events, HeteroGraph, MAX_EDGE_COLUMNS, Relation, Subset};
+use crate::graph::{
+    Adjacency, Dataset, EdgeMatrix, Events, HeteroGraph, MAX_EDGE_COLUMNS, Relation, Subset, missing_flags,
+};
 
 /// What is made of a value of all edges to a node.
 const PARTS: [&str; 3] = ["mean", "min", "max"];
@@ -15,8 +17,9 @@ const PARTS: [&str; 3] = ["mean", "min", "max"];
 /// are the mean, the smallest and the largest of each: `pays.edge_mean.e0`, called `pays.edge_mean.amount`. A generated
 /// reverse has columns of its own, so that a node is told by what leads to it and by what leads from it.
 ///
-/// A node without such an edge has none of them (NaN). Edges count that were there when the node was: an edge with a
-/// time that leads to an event has none after that of the event.
+/// A value that an edge lacks, as the column beside it says ([`missing_flags`]), does not count, whatever stands in
+/// its place. A node without such an edge, or without such a value, has none of them (NaN). Edges count that were there
+/// when the node was: an edge with a time that leads to an event has none after that of the event.
 pub struct IncidentValues {
     relations: Vec<Incident>,
     columns: Vec<Column>,
@@ -31,6 +34,8 @@ struct Incident {
     forward: Arc<Adjacency>,
     /// NaN where an edge is later than its event.
     values: Arc<EdgeMatrix>,
+    /// By column the one that says where its value is missing.
+    flags: Vec<Option<usize>>,
     /// Where its columns begin.
     first: usize,
 }
@@ -81,7 +86,8 @@ impl IncidentValues {
             }
             let [src, dst] = [relation.src, relation.dst].map(|t| graph.node_types()[t].offset);
             let values = without_later(dataset, &graph, relation, values)?;
-            relations.push(Incident { src, dst, forward: relation.forward.clone(), values, first });
+            let flags = missing_flags(&names);
+            relations.push(Incident { src, dst, forward: relation.forward.clone(), values, flags, first });
         }
         Ok(Self { relations, columns, nodes: graph.num_nodes() })
     }
@@ -130,7 +136,11 @@ impl Incident {
         for (entry, &source) in self.forward.entries(own).zip(self.forward.row(own)) {
             let values = self.values.row(entry);
             if keep(self.src as u32 + source) && !values[0].is_nan() {
-                summaries.iter_mut().zip(values).for_each(|(summary, &value)| summary.add(value));
+                for ((summary, &value), flag) in summaries.iter_mut().zip(values).zip(&self.flags) {
+                    if flag.is_none_or(|flag| values[flag] != 1.0) {
+                        summary.add(value);
+                    }
+                }
             }
         }
         let width = self.values.width();
@@ -263,6 +273,20 @@ mod tests {
         let time = vec![Events::NO_TIME, 10, 20];
         let events = Some(Events { known: vec![Events::NEVER; 3], time, amount: None, alert: None });
         Dataset { edge_values: vec![carried], events, ..Dataset::new(graph, None, None, None) }
+    }
+
+    #[test]
+    fn a_value_that_is_missing_does_not_count() {
+        let mut data = uses([10, 3, 20], [0.0; 3]);
+        let names = ["fee", "fee_missing", "kind_frequency", "kind_missing"].map(String::from).to_vec();
+        // What stands for a fee that is missing is the median. The last payment uses the card twice.
+        let values = vec![0.5, 1.0, 0.0, 1.0, 0.5, 1.0, 0.75, 0.0, -3.0, 0.0, 0.25, 0.0];
+        data.edge_values[0].columns = Some(EdgeColumns { names, values: Values::Made(values.into()) });
+        let rows = IncidentValues::of(&data).unwrap().rows(None);
+        let none = f32::NAN;
+        assert!(same(&rows[12..24], &[none, 1.0, none, 1.0, none, 1.0, none, 1.0, none, 1.0, none, 1.0]), "{rows:?}");
+        let [means, least, most] = [[-3.0, 0.5, 0.5, 0.0], [-3.0, 0.0, 0.25, 0.0], [-3.0, 1.0, 0.75, 0.0]];
+        assert!(same(&rows[24..], &[means, least, most].concat()), "{rows:?}");
     }
 
     #[test]

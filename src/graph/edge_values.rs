@@ -60,6 +60,21 @@ pub struct EdgeColumns {
     pub values: Values<f32>,
 }
 
+/// What an import makes of a column beside or in place of one of its own name.
+const PARTS: [&str; 8] =
+    ["frequency", "hour_sin", "hour_cos", "weekday_sin", "weekday_cos", "yearday_sin", "yearday_cos", "recency"];
+
+/// By name of a column of values the place of the one that is 1 where an edge lacks the value, where there is one: of
+/// `amount` and of `amount_frequency` that is `amount_missing`, as an import calls it.
+pub fn missing_flags(names: &[String]) -> Vec<Option<usize>> {
+    let flag_of = |of: &str| names.iter().position(|flag| flag.strip_suffix("_missing") == Some(of));
+    let flag = |name: &String| {
+        let of_part = |part: &&str| flag_of(name.strip_suffix(part)?.strip_suffix('_')?);
+        flag_of(name).or_else(|| PARTS.iter().find_map(of_part))
+    };
+    names.iter().map(flag).collect()
+}
+
 /// Values of edges in memory: a row per entry.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EdgeMatrix {

@@ -92,7 +92,7 @@ pub use dataset::Dataset;
 pub(crate) use directory::write_directory;
 pub use disk::Disk;
 pub(crate) use disk::{ArrayWriter, Record, Sorter};
-pub use edge_values::{EdgeColumns, EdgeMatrix, EdgeValues, MAX_EDGE_COLUMNS, MAX_EDGE_WEIGHT, Values};
+pub use edge_values::{EdgeColumns, EdgeMatrix, EdgeValues, MAX_EDGE_COLUMNS, MAX_EDGE_WEIGHT, Values, missing_flags};
 pub use ends::Ends;
 pub use events::Events;
 pub use features::{FeatureValues, Features};

@@ -103,7 +103,7 @@ fn auto_encoder_footprint(config: &Stage1Config, graph: &HeteroGraph, width: usi
     };
     let rows = graph.node_types().iter().enumerate().map(|(t, of)| of.count as u64 * columns(t));
     Footprint {
-        graph: adjacency_bytes(graph),
+        graph: adjacency_bytes(graph) + 4 * num_values(graph),
         features: graph.num_nodes() as u64 * width * element,
         activations: rows.sum::<u64>() * element,
     }
@@ -121,10 +121,10 @@ pub fn attention<B: GraphBackend>(
 
 /// What a training takes that computes the whole graph at once.
 fn attention_footprint(config: &Stage2Config, graph: &HeteroGraph, width: usize) -> Footprint {
-    let nodes = graph.num_nodes() as u64;
+    let (nodes, element) = (graph.num_nodes() as u64, dtype(config.train.precision).size());
     Footprint {
-        graph: adjacency_bytes(graph),
-        features: nodes * (width * dtype(config.train.precision).size()) as u64,
+        graph: adjacency_bytes(graph) + attended_values(graph, element),
+        features: nodes * (width * element) as u64,
         activations: attention_activations(config, nodes, width, config.train.rows),
     }
 }
@@ -143,14 +143,24 @@ pub fn attention_activations(config: &Stage2Config, nodes: u64, width: usize, ro
     passes * nodes * (channels * dtype(config.train.precision).size()) as u64
 }
 
-/// Of the adjacencies of all relations and the values of their edges; what relations share is there once.
+/// Of the adjacencies of all relations; what relations share is there once.
 fn adjacency_bytes(graph: &HeteroGraph) -> u64 {
-    let values = graph.relations().iter().filter_map(|relation| relation.values.as_ref());
-    let values: u64 = values.map(|values| 4 * values.values().len() as u64).sum();
     let mut seen = HashSet::new();
     let all = graph.relations().iter().flat_map(|r| [&r.forward, &r.reverse]);
     let once = all.filter(|adjacency| seen.insert(Arc::as_ptr(adjacency)));
-    once.map(|adjacency| 4 * adjacency.num_words() as u64).sum::<u64>() + values
+    once.map(|adjacency| 4 * adjacency.num_words() as u64).sum()
+}
+
+/// Values of the edges of all relations.
+fn num_values(graph: &HeteroGraph) -> u64 {
+    let values = graph.relations().iter().filter_map(|relation| relation.values.as_ref());
+    values.map(|values| values.values().len() as u64).sum()
+}
+
+/// Bytes of the values that attention reads, in elements of so many bytes: beside those in the order of the adjacency
+/// there are the same in that of the reverse.
+fn attended_values(graph: &HeteroGraph, element: usize) -> u64 {
+    2 * element as u64 * num_values(graph)
 }
 
 /// Whether a graph is trained at once.
@@ -195,8 +205,12 @@ fn classes_footprint(
     // Rows around their mean and divided by their deviation, and gradients of both, in f32.
     let normalised = if spec.is_normalised() { 16 * inner } else { 0 };
     let of_node = dtype.size() * channels + normalised;
+    let values = match spec.attention {
+        Some(_) => attended_values(graph, dtype.size()),
+        None => 4 * num_values(graph),
+    };
     Footprint {
-        graph: adjacency_bytes(graph) + looped,
+        graph: adjacency_bytes(graph) + values + looped,
         features,
         activations: nodes * of_node as u64 + if drops { dropped } else { 0 },
     }

@@ -4,7 +4,7 @@ use std::ops::AddAssign;
 use std::sync::Arc;
 
 use burn::tensor::{Int, Tensor};
-use graphsieve_kernels::{Age, Csr, PackedSample, SampleBackend};
+use graphsieve_kernels::{Age, Csr, EdgeRows, PackedSample, SampleBackend};
 use serde::Serialize;
 
 use crate::graph::{Ages, HeteroGraph};
@@ -115,7 +115,7 @@ impl BlockShape {
         let relations = self.relations.iter().enumerate().zip(csr);
         let (mut values, mut ages) = (values.into_iter(), ages.into_iter());
         let edges = relations.filter_map(|((relation, &[src, dst, stream]), csr)| {
-            let (values, age, csr) = (values.next().flatten(), ages.next().flatten(), csr?);
+            let (values, age, csr) = (values.next().flatten().map(EdgeRows::from), ages.next().flatten(), csr?);
             Some(RelationEdges { relation, src, dst, stream, csr, drop_edge: None, values, age })
         });
         Block { edges: edges.collect(), kept, streams_into: self.streams_into.clone(), reads_data: layer == 0 }

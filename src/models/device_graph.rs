@@ -5,7 +5,7 @@ use std::sync::Arc;
 use burn::backend::Autodiff;
 use burn::tensor::backend::Backend;
 use burn::tensor::{DType, Element, Int, Tensor, TensorData};
-use graphsieve_kernels::{Age, Csr, CsrError, DropEdge};
+use graphsieve_kernels::{Age, Csr, CsrError, DropEdge, EdgeRows};
 use rayon::prelude::*;
 
 use crate::error::{Error, MEMORY_HELP, Result};
@@ -38,8 +38,8 @@ pub struct DeviceRelation<B: Backend> {
     pub csr: Csr<B>,
     /// Index of the relation in the graph on the host.
     pub id: usize,
-    /// Values of the edges, a row per entry, where the graph has any; f32.
-    pub values: Option<Tensor<B, 2>>,
+    /// Values of the edges, a row per entry, where the graph has any; f32 unless asked for in another data type.
+    pub values: Option<EdgeRows<B>>,
     /// Ages of the edges in seconds, where the graph has any.
     pub age: Option<Age<B>>,
 }
@@ -65,7 +65,7 @@ impl<B: Backend> DeviceRelation<B> {
     /// # Panics
     /// For edges with several values.
     pub fn weights(&self) -> Option<Tensor<B, 1>> {
-        edge_weights(self.values.as_ref().filter(|values| values.dims()[0] > 0))
+        edge_weights(self.values.as_ref().map(EdgeRows::tensor).filter(|values| values.dims()[0] > 0))
     }
 }
 
@@ -104,7 +104,7 @@ impl<B: Backend> DeviceGraph<B> {
             };
             uploaded.push((relation.reverse.clone(), csr.clone()));
             let stream = streams.iter().position(|s| *s == relation.stream).unwrap_or_default();
-            let values = relation.values.as_deref().map(|values| edge_values(values, device));
+            let values = relation.values.as_deref().map(|values| EdgeRows::kept(&csr, edge_values(values, device)));
             let age = match &relation.ages {
                 Some(Ages::Edges(ages)) => Some(edge_ages(ages, device)),
                 Some(Ages::Nodes) => ages_between([&times[relation.dst], &times[relation.src]]),
@@ -128,6 +128,22 @@ impl<B: Backend> DeviceGraph<B> {
         }
     }
 
+    /// The same graph, whose edges have their values in the data type of the rows that attention reads beside them.
+    pub fn with_values_in(mut self, dtype: DType) -> Self {
+        for DeviceRelation { csr, values, .. } in &mut self.relations {
+            if let Some(given) = values.take_if(|values| values.tensor().dtype() != dtype) {
+                let given = given.tensor();
+                let cast = match given.dims() {
+                    // No device takes a launch over nothing.
+                    [0, width] => Tensor::empty([0, width], (&given.device(), dtype)),
+                    _ => given.clone().cast(dtype),
+                };
+                *values = Some(EdgeRows::kept(csr, cast));
+            }
+        }
+        self
+    }
+
     /// Entries of all relations: the edges that one layer visits.
     pub fn num_edges(&self) -> usize {
         self.relations.iter().map(|r| r.csr.num_edges()).sum()
@@ -143,7 +159,7 @@ impl<B: Backend> DeviceGraph<Autodiff<B>> {
             stream: r.stream,
             csr: r.csr.clone().inner(),
             id: r.id,
-            values: r.values.clone().map(Tensor::inner),
+            values: r.values.clone().map(EdgeRows::inner),
             age: r.age.clone().map(inner_age),
         };
         DeviceGraph {

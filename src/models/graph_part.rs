@@ -4,9 +4,9 @@ use std::fmt;
 use std::ops::Range;
 
 use burn::backend::Autodiff;
-use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
-use graphsieve_kernels::{Age, CollectiveError, Communicator, DropEdge, GraphBackend};
+use burn::tensor::{DType, Tensor};
+use graphsieve_kernels::{Age, CollectiveError, Communicator, DropEdge, EdgeRows, GraphBackend};
 
 use super::device_graph::{DeviceGraph, DeviceRelation, csr, refused};
 use crate::error::{Error, Result};
@@ -116,18 +116,25 @@ impl<B: Backend> GraphPart<B> {
                 }
                 None => None::<Age<B>>,
             };
+            let csr = csr(&part, device).map_err(|problem| refused(relation, &problem))?;
+            let values = relation.values.as_deref().map(|values| edge_values(&of_entries(values), device));
             relations.push(DeviceRelation {
                 src: relation.src,
                 dst: relation.dst,
                 stream: streams.iter().position(|stream| *stream == relation.stream).unwrap_or_default(),
-                csr: csr(&part, device).map_err(|problem| refused(relation, &problem))?,
+                values: values.map(|values| EdgeRows::kept(&csr, values)),
+                csr,
                 id,
-                values: relation.values.as_deref().map(|values| edge_values(&of_entries(values), device)),
                 age,
             });
         }
         let (node_types, streams_into) = (graph.node_types().to_vec(), graph.streams_into().into());
         Ok(Self { division, rank, graph: DeviceGraph { node_types, streams, relations, streams_into } })
+    }
+
+    /// The same part, whose edges have their values in a data type.
+    pub fn with_values_in(self, dtype: DType) -> Self {
+        Self { graph: self.graph.with_values_in(dtype), ..self }
     }
 
     /// The nodes of type `t` that this rank computes, numbered within the type.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use burn::backend::Autodiff;
 use burn::tensor::backend::Backend;
 use burn::tensor::{DType, Int, Tensor, TensorData};
-use graphsieve_kernels::{Age, Csr, DropEdge, GraphBackend, NodeSet, select_rows};
+use graphsieve_kernels::{Age, Csr, DropEdge, EdgeRows, GraphBackend, NodeSet, select_rows};
 
 use super::check;
 use super::graph_conv::Nodes;
@@ -28,7 +28,7 @@ pub struct RelationEdges<B: Backend> {
     /// Edges that the layer leaves out.
     pub drop_edge: Option<DropEdge>,
     /// Values of the edges, a row per entry of the whole adjacency, also where `csr` is restricted.
-    pub values: Option<Tensor<B, 2>>,
+    pub values: Option<EdgeRows<B>>,
     /// Ages of the edges in seconds, also of the whole adjacency.
     pub age: Option<Age<B>>,
 }
@@ -39,7 +39,7 @@ impl<B: Backend> RelationEdges<B> {
     /// # Panics
     /// For edges with several values.
     pub fn weights(&self) -> Option<Tensor<B, 1>> {
-        edge_weights(self.values.as_ref())
+        edge_weights(self.values.as_ref().map(EdgeRows::tensor))
     }
 }
 
@@ -81,7 +81,7 @@ pub struct Block<B: Backend> {
     pub reads_data: bool,
 }
 
-/// Values of edges on a device, as [`RelationEdges::values`] has them.
+/// Values of edges on a device, a row per edge.
 pub fn edge_values<B: Backend>(values: &EdgeMatrix, device: &B::Device) -> Tensor<B, 2> {
     let shape = [values.num_entries(), values.width()];
     match shape[0] {
@@ -150,7 +150,7 @@ impl<B: Backend> Block<Autodiff<B>> {
             stream: edges.stream,
             csr: edges.csr.inner(),
             drop_edge: edges.drop_edge,
-            values: edges.values.map(Tensor::inner),
+            values: edges.values.map(EdgeRows::inner),
             age: edges.age.map(inner_age),
         };
         Block {

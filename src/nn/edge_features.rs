@@ -26,18 +26,22 @@ impl<B: Backend> EdgeFeatures<B> {
 
     /// With values as `dtype`, that of the features of nodes beside them.
     pub(crate) fn of_dtype(self, dtype: DType) -> Self {
-        let of_dtype = |values: Tensor<B, 2>| match values.dims()[0] {
-            _ if values.dtype() == dtype => values,
-            // Some devices do not take a launch over nothing.
-            0 => Tensor::empty(values.dims(), (&values.device(), dtype)),
-            _ => values.cast(dtype),
-        };
-        Self { values: self.values.map(of_dtype), ..self }
+        Self { values: self.values.map(|values| of_dtype(values, dtype)), ..self }
     }
 
     /// What their ages become, where there are any and `encoder` reads them.
     pub(crate) fn encoding(&self, encoder: Option<&TimeEncoder<B>>) -> Option<TimeEncoding<B>> {
         encoder.zip(self.age.as_ref()).map(|(encoder, age)| encoder.encoding(age))
+    }
+}
+
+/// `values` of edges as `dtype`.
+pub(crate) fn of_dtype<B: Backend>(values: Tensor<B, 2>, dtype: DType) -> Tensor<B, 2> {
+    match values.dims()[0] {
+        _ if values.dtype() == dtype => values,
+        // Some devices do not take a launch over nothing.
+        0 => Tensor::empty(values.dims(), (&values.device(), dtype)),
+        _ => values.cast(dtype),
     }
 }
 

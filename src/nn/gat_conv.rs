@@ -6,8 +6,8 @@ use burn::tensor::Tensor;
 use burn::tensor::activation::leaky_relu;
 use burn::tensor::backend::Backend;
 use graphsieve_kernels::{
-    Csr, EdgeTerm, EdgeValue, GatConfig, GraphBackend, MAX_EDGE_COLUMNS, ScoreColumns, Strategy, Target, attend,
-    attend_edges, dropout, gat, gsddmm, linear, row_dots,
+    Csr, EdgeRows, EdgeTerm, EdgeValue, GatConfig, GraphBackend, MAX_EDGE_COLUMNS, ScoreColumns, Strategy, Target,
+    attend, attend_edges, dropout, gat, gsddmm, linear, row_dots,
 };
 
 use super::attention::{
@@ -222,7 +222,7 @@ impl<B: GraphBackend> GatConv<B> {
         let (h, weight) = (x.src().clone(), self.weight.val());
         let ([input, width], [heads, _]) = (weight.dims(), self.att_src.dims());
         let time = edges.encoding(self.time.as_ref());
-        let values = edges.of_dtype(h.dtype()).values;
+        let values = edges.of_dtype(h.dtype()).values.map(EdgeRows::from);
         let term = self.logits_of_edges().map(|logit| EdgeTerm { values, time, logit });
         let attended = |h: Tensor<B, 2>| match term {
             Some(term) => {

@@ -48,6 +48,7 @@ pub use block::{
 };
 pub use bw_conv::{BwConv, BwConvConfig};
 pub use conv::{Conv, ConvConfig};
+pub(crate) use edge_features::of_dtype;
 pub use edge_features::{EdgeFeatures, TimeEncoder};
 pub use gat_conv::{GatConv, GatConvConfig};
 pub use gatv2_conv::{GatV2Conv, GatV2ConvConfig};

@@ -117,7 +117,7 @@ impl<B: GraphBackend + TreeBackend> Fit<B> for ClassifyConfig {
             Labels::Anomalies(split) => (ClassSplit::of_labels(split.clone()), true),
             Labels::Classes(split) => (split.clone(), false),
         };
-        let data = ClassifierData::of(self, dataset.clone(), split, options.begun())?;
+        let data = ClassifierData::of_known(self, dataset, split, options.begun())?;
         classifier::validated::<B>(self, &data, anomalies, given.also, options, device)
     }
 }

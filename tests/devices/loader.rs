@@ -423,7 +423,8 @@ mod bodies {
                     _ => None,
                 };
                 assert_eq!(ages.is_some(), relation.ages_of_edges().is_some());
-                for values in [edges.values.clone(), ages].into_iter().flatten() {
+                let values = edges.values.as_ref().map(|values| values.tensor().clone());
+                for values in [values, ages].into_iter().flatten() {
                     let width = values.dims()[1];
                     // Which edge has which value. Of whole numbers the sum is exact in any order.
                     let values = ((values + 1.0) * 50.0).round();

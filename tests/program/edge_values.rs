@@ -355,7 +355,7 @@ fn bad_values_are_refused_by_file_line_and_column() {
 fn check_block(block: &Block<Flex>, x: &Tensor<Flex, 2>) {
     let rows = block.kept[0].select(x.clone());
     for edges in &block.edges {
-        let values = edges.values.clone().unwrap();
+        let values = edges.values.as_ref().unwrap().tensor().clone();
         let message = |message| gspmm(&edges.csr, message, Reduce::Sum, Strategy::Auto);
         let sums = message(Message::CopyE(values));
         let degrees = message(Message::CopyU(x.ones_like()));

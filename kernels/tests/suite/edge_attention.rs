@@ -10,8 +10,8 @@ use graphsieve_kernels::testing::{
     span_fixtures, values_in,
 };
 use graphsieve_kernels::{
-    Activation, Age, Csr, Destinations, EdgeTerm, GatConfig, GraphBackend, NodeSet, Term, TimeEncoding, attend,
-    attend_edges, linear, on_every_backend, sum_in_chunks,
+    Activation, Age, Csr, Destinations, EdgeRows, EdgeTerm, GatConfig, GraphBackend, NodeSet, Term, TimeEncoding,
+    attend, attend_edges, linear, on_every_backend, sum_in_chunks,
 };
 
 use crate::attention::Dropped;
@@ -27,6 +27,7 @@ pub fn trials() -> Vec<Trial> {
         ages_of_nodes_match_the_oracle_on_spans,
         edges_that_add_nothing_to_the_score_change_nothing,
         the_order_of_edges_changes_nothing_but_rounding,
+        values_that_are_kept_change_nothing,
         a_repeated_forward_pass_gives_the_same_gradients,
         either_result_may_be_left_unused,
         ages_of_years_in_seconds_stay_exact_enough,
@@ -114,7 +115,8 @@ impl Case {
         let learned = |tensor: Tensor<Ad<B>, 1>| if cosines > 0 { tensor.require_grad() } else { tensor };
         let time = TimeEncoding { age, log_age, frequency: learned(frequency), phase: learned(phase) };
         EdgeTerm {
-            values: (values > 0).then(|| up::<Ad<B>, 2>(&self.values, [edges, values], dtype, device).require_grad()),
+            values: (values > 0)
+                .then(|| up::<Ad<B>, 2>(&self.values, [edges, values], dtype, device).require_grad().into()),
             time: (ages != Ages::Nowhere).then_some(time),
             logit: up::<Ad<B>, 2>(logit, [heads, columns], Dtype::F32, device).require_grad(),
         }
@@ -237,7 +239,7 @@ fn check_between<B: GraphBackend>(
             }
             all
         };
-        let got = gradient::<B, 2>(values, &grads);
+        let got = gradient::<B, 2>(values.tensor(), &grads);
         close("dvalues", got, &back(&want.values), &back(&scale.values), channels + wide);
     }
 }
@@ -366,7 +368,7 @@ fn the_order_of_edges_changes_nothing_but_rounding<B: GraphBackend>(device: &B::
         let (y, v) = attend_edges(&csr, h.clone(), columns(s, 0), columns(t, 0), term.clone(), 2, Default::default());
         let found = [down(y.clone().inner()), down(v.clone().inner())];
         let grads = (probed::<B, 2>(y, Dtype::F32) + probed::<B, 2>(v, Dtype::F32)).backward();
-        let of_values = gradient::<B, 2>(term.values.as_ref().unwrap(), &grads);
+        let of_values = gradient::<B, 2>(term.values.as_ref().unwrap().tensor(), &grads);
         let mut by_edge = vec![0.0; of_values.len()];
         for (row, &e) in of_values.chunks(3).zip(order) {
             by_edge[e as usize * 3..e as usize * 3 + 3].copy_from_slice(row);
@@ -382,6 +384,68 @@ fn the_order_of_edges_changes_nothing_but_rounding<B: GraphBackend>(device: &B::
     }
 }
 
+/// Values that are kept in the order of the reverse and the same looked up edge by edge, to the bit: of both
+/// directions, of a list of edges, whole and restricted, whatever else the edges carry, at once and in chunks.
+pub fn values_that_are_kept_change_nothing<B: GraphBackend>(device: &B::Device) {
+    let f = Fixture::power_law(16, 120);
+    let row_idx = f.row_idx();
+    let list = Csr::<Ad<B>>::from_edges(&f.col_idx, &row_idx, [f.num_cols, f.num_rows], device).unwrap();
+    let rows = csr_of::<Ad<B>>(&f, device);
+    let [some, others] = [2, 3].map(|every: usize| {
+        let nodes: Vec<u32> = (0..f.num_rows as u32).step_by(every).collect();
+        NodeSet::new(&nodes, f.num_rows, device)
+    });
+    let (heads, width) = (2, 8);
+    let (drop_edge, _) = half_dropped(&f);
+    let config = GatConfig { drop_edge: Some(drop_edge), ..Default::default() };
+    let cases = [
+        (rows.clone(), values(4), Dtype::F32),
+        (rows.reverse(), values(4), Dtype::F16),
+        (list.clone(), timed(3, Ages::OfNodes, true, 2), Dtype::F32),
+        (list.reverse(), timed(2, Ages::OfEdges, true, 0), Dtype::F32),
+    ];
+    for (whole, carries, dtype) in cases {
+        let case = Case::new(&f, heads, carries, dtype);
+        let of_edges = up::<Ad<B>, 2>(&case.values, [f.num_edges(), carries.values], dtype, device);
+        let kept = EdgeRows::kept(&whole, of_edges.clone());
+        let run = |csr: &Csr<Ad<B>>, values: EdgeRows<Ad<B>>, chunk_rows: Option<usize>| {
+            let leaf = |seed: u64, rows: usize, columns: usize, dtype: Dtype| {
+                up::<Ad<B>, 2>(&values_in(dtype, seed, rows * columns), [rows, columns], dtype, device).require_grad()
+            };
+            let h = leaf(60, csr.num_cols(), width, dtype);
+            let (s, t) = (leaf(61, csr.num_rows(), heads, Dtype::F32), leaf(62, csr.num_cols(), heads, Dtype::F32));
+            let term = EdgeTerm { values: Some(values), ..case.term::<B>(heads, dtype, device) };
+            let scores = [columns(&s, 0), columns(&t, 0)];
+            let results = match chunk_rows {
+                None => {
+                    let [dst, src] = scores;
+                    let (y, v) = attend_edges(csr, h.clone(), dst, src, term.clone(), heads, config.clone());
+                    vec![y, v]
+                }
+                Some(chunk_rows) => {
+                    let (w, of_edges) = (leaf(63, width, 4, dtype), leaf(64, term.columns(), 4, dtype));
+                    let layer = Term::attend_edges(csr, h.clone(), scores, (&term, of_edges), heads, w, &config);
+                    let to = Destinations::of(csr);
+                    vec![sum_in_chunks(vec![layer], None, 1.0, Activation::Identity, to, chunk_rows)]
+                }
+            };
+            let mut all: Vec<Vec<f32>> = results.iter().map(|y| down(y.clone().inner())).collect();
+            let loss = results.into_iter().map(|y| probed::<B, 2>(y, dtype)).reduce(|a, b| a + b);
+            let grads = loss.expect("a result").backward();
+            all.extend([&h, &s, &t, &term.logit].map(|of| gradient::<B, 2>(of, &grads)));
+            all
+        };
+        for csr in [whole.clone(), whole.restrict(Some(&some), Some(&others))] {
+            let name = format!("{csr:?} {carries:?} {dtype:?}");
+            let want = run(&csr, of_edges.clone().into(), None);
+            assert!(want.iter().all(|values| values.iter().any(|value| *value != 0.0)), "{name}");
+            assert_eq!(run(&csr, kept.clone(), None), want, "{name}");
+            let [got, want] = [kept.clone(), of_edges.clone().into()].map(|values| run(&csr, values, Some(25)));
+            assert_eq!(got, want, "{name}, in chunks");
+        }
+    }
+}
+
 fn a_repeated_forward_pass_gives_the_same_gradients<B: GraphBackend>(device: &B::Device) {
     let f = Fixture::power_law(13, 100);
     let csr = csr_of::<Ad<B>>(&f, device);
@@ -394,7 +458,7 @@ fn a_repeated_forward_pass_gives_the_same_gradients<B: GraphBackend>(device: &B:
         let grads = (probed::<B, 2>(y, Dtype::F32) + probed::<B, 2>(v, Dtype::F32)).backward();
         let mut all: Vec<Vec<f32>> = inputs.iter().map(|input| gradient::<B, 2>(input, &grads)).collect();
         all.push(gradient::<B, 2>(&term.logit, &grads));
-        all.push(gradient::<B, 2>(term.values.as_ref().unwrap(), &grads));
+        all.push(gradient::<B, 2>(term.values.as_ref().unwrap().tensor(), &grads));
         all
     });
     assert_eq!(kept, repeated);
@@ -416,7 +480,7 @@ fn either_result_may_be_left_unused<B: GraphBackend>(device: &B::Device) {
         let grads = parts.into_iter().flatten().reduce(|a, b| a + b).expect("one of them").backward();
         let mut all: Vec<Vec<f32>> = inputs.iter().map(|input| gradient::<B, 2>(input, &grads)).collect();
         all.push(gradient::<B, 2>(&term.logit, &grads));
-        all.push(gradient::<B, 2>(term.values.as_ref().unwrap(), &grads));
+        all.push(gradient::<B, 2>(term.values.as_ref().unwrap().tensor(), &grads));
         all
     };
     assert_eq!(run(Some(1.0), None), run(Some(1.0), Some(0.0)), "y alone");
@@ -482,7 +546,7 @@ pub fn a_layer_in_chunks_is_its_operators<B: GraphBackend>(device: &B::Device) {
             let time = term.time.as_ref().unwrap();
             let mut all = vec![value];
             all.extend(
-                [&x, &s, &t, &term.logit, term.values.as_ref().unwrap(), &w, &we]
+                [&x, &s, &t, &term.logit, term.values.as_ref().unwrap().tensor(), &w, &we]
                     .map(|of| gradient::<B, 2>(of, &grads)),
             );
             all.extend([&time.frequency, &time.phase].map(|of| gradient::<B, 1>(of, &grads)));
@@ -543,8 +607,12 @@ fn edges_of_another_shape_are_refused_by_name<B: GraphBackend>(device: &B::Devic
         let refused = std::panic::catch_unwind(AssertUnwindSafe(run)).expect_err("a wrong shape");
         refused.downcast_ref::<String>().expect("a message in words").clone()
     };
-    let of_values =
-        |values: Tensor<B, 2>, logit: usize| EdgeTerm { values: Some(values), time: None, logit: matrix(1, logit) };
+    let of_values = |values: Tensor<B, 2>, logit: usize| EdgeTerm {
+        values: Some(values.into()),
+        time: None,
+        logit: matrix(1, logit),
+    };
+    let of_rows = |rows: EdgeRows<B>| EdgeTerm { values: Some(rows), time: None, logit: matrix(1, 1) };
     let of_time = |age: Age<B>, cosines: [usize; 2]| {
         let [frequency, phase] = cosines.map(vector);
         let time = TimeEncoding { age, log_age: false, frequency, phase };
@@ -555,6 +623,7 @@ fn edges_of_another_shape_are_refused_by_name<B: GraphBackend>(device: &B::Devic
         (attended(&csr, of_values(matrix(2, 1), 1)), "attend_edges: rows of values: expected 3, got 2"),
         (attended(&csr, of_values(matrix(3, 17), 17)), "attend_edges: columns of values: expected 1 to 16, got 17"),
         (attended(&csr, of_values(matrix(3, 2), 3)), "attend_edges: columns of logit: expected 2, got 3"),
+        (attended(&csr, of_rows(EdgeRows::kept(&csr.reverse(), matrix(3, 1)))), "attend_edges: values: expected those"),
         (attended(&csr, of_time(nodes(3, 2), [1, 1])), "attend_edges: times of destinations: expected a vector of 2"),
         (attended(&csr, of_time(nodes(2, 1), [1, 1])), "attend_edges: times of sources: expected a vector of 2"),
         (attended(&csr, of_time(nodes(2, 2), [1, 2])), "attend_edges: elements of phase: expected 1, got 2"),

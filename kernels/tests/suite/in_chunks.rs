@@ -1,8 +1,9 @@
 //! A layer by chunks of rows against its operators one by one, and against differences.
 
 use burn::tensor::{DType, Tensor};
+use graphsieve_kernels::testing::gradient::{linear_grad, spmm_grad};
 use graphsieve_kernels::testing::harness::Trial;
-use graphsieve_kernels::testing::{Dtype, Fixture, values_in};
+use graphsieve_kernels::testing::{Dtype, Fixture, SpmmWeights, assert_close, oracle, probe, values_in};
 use graphsieve_kernels::{
     Activation, Csr, Destinations, Dropout, GatConfig, GraphBackend, NodeSet, ScoreColumns, SelfTerm, SpmmConfig, Term,
     attend, attend_inputs, combine, linear, on_every_backend, row_dots, select_rows, spmm, sum_in_chunks,
@@ -17,6 +18,7 @@ pub fn trials() -> Vec<Trial> {
         a_layer_in_chunks_is_its_operators,
         dropout_of_attention_does_not_depend_on_chunks,
         in_half_precision_too,
+        weights_match_the_oracle_in_half_precision,
         gradients_are_differences,
         without_rows_or_sources,
     )
@@ -238,6 +240,47 @@ fn in_half_precision_too<B: GraphBackend>(device: &B::Device) {
     let got = results(&layer, layer.in_chunks(&leaves, 5), &leaves, Dtype::F16);
     // Gradients go through matrices in f16 in another order: a few of its steps, 2^-11 each.
     assert_near("f16", &got, &want, 4e-3);
+}
+
+/// A weighted sum and its projection, by chunks and one by one, each against the oracle. Weights have both signs; what
+/// is rounded to f16 on the way is a sum in one of them and its projection in the other.
+fn weights_match_the_oracle_in_half_precision<B: GraphBackend>(device: &B::Device) {
+    let f = Fixture::power_law(21, 70);
+    let (nodes, edges) = (f.num_rows, f.num_edges());
+    // The projection is of numbers that f16 has.
+    let (xs, ws) = (values_in(Dtype::F16, 70, nodes * INPUT), values_in(Dtype::F16, 71, INPUT * WIDTH));
+    let of_edges = values_in(Dtype::F32, 72, edges);
+    let weights = SpmmWeights { edge_weight: Some(&of_edges), ..SpmmWeights::default() };
+    let kept = oracle::keep_all(&f);
+    let sums = oracle::spmm(&f, &xs, INPUT, &weights, &kept);
+    let (of_sums, of_projection, _) = linear_grad(&sums, &ws, INPUT, WIDTH, &probe(nodes * WIDTH));
+    let of_product = spmm_grad(&f, &xs, INPUT, &weights, &kept, &of_sums);
+    let result = oracle::linear(&sums, &ws, &[0.0; WIDTH], INPUT);
+    let want = [result, of_product.x, of_projection, of_product.edge_weight];
+
+    let csr = csr_of::<Ad<B>>(&f, device);
+    for chunk_rows in [None, Some(5), Some(nodes)] {
+        let x = up::<Ad<B>, 2>(&xs, [nodes, INPUT], Dtype::F16, device).require_grad();
+        let w = up::<Ad<B>, 2>(&ws, [INPUT, WIDTH], Dtype::F32, device).require_grad();
+        let edge_weight = up::<Ad<B>, 1>(&of_edges, [edges], Dtype::F32, device).require_grad();
+        let (weight, config) = (Some(edge_weight.clone()), SpmmConfig::default());
+        let out = match chunk_rows {
+            None => linear(spmm(&csr, x.clone(), weight, config), w.clone(), None),
+            Some(chunk_rows) => {
+                let term = Term::spmm(&csr, x.clone(), weight, config, w.clone());
+                sum_in_chunks(vec![term], None, 1.0, Activation::Identity, Destinations::of(&csr), chunk_rows)
+            }
+        };
+        let grads = backward::<B, 2>(out.clone(), Dtype::F16);
+        let [of_x, of_w] = [&x, &w].map(|of| gradient::<B, 2>(of, &grads));
+        let of_edges = gradient::<B, 1>(&edge_weight, &grads);
+        let (forward, reverse) = longest(&f);
+        let lens = [forward + INPUT, reverse + WIDTH, forward + nodes, INPUT + WIDTH];
+        for (at, got) in [down(out.inner()), of_x, of_w, of_edges].iter().enumerate() {
+            let name = format!("chunks of {chunk_rows:?}: result or gradient {at}");
+            assert_close(&name, got, &want[at], Dtype::F16, lens[at]);
+        }
+    }
 }
 
 /// The slope along a direction in the space of all leaves against a central difference.

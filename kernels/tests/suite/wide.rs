@@ -51,6 +51,7 @@ wide! {
     attend_inputs: attention::attended_inputs_match_the_oracle::<B>;
     attend_edges: edge_attention::edges_match_the_oracle_on_every_fixture::<B>;
     attend_edges_between_selected_nodes: edge_attention::edges_match_the_oracle_between_selected_nodes::<B>;
+    attend_edges_with_kept_values: edge_attention::values_that_are_kept_change_nothing::<B>;
     gatv2: gatv2::pairs_match_the_oracle_on_every_fixture::<B>;
     gatv2_between_selected_nodes: gatv2::pairs_match_the_oracle_between_selected_nodes::<B>;
     attend_and_spmm_between_selected_nodes: selection::restricted_operators_match_the_oracle::<B>;

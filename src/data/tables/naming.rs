@@ -27,3 +27,25 @@ pub(super) fn has_hour(format: Option<&str>) -> bool {
     };
     format.is_none_or(names_hours)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::missing_flags;
+
+    #[test]
+    fn the_column_that_says_what_is_missing_is_found_by_its_name() {
+        let flags = |kind: &str| {
+            let names = column_names(&toml::from_str(kind).unwrap(), "a_b");
+            (missing_flags(&names), names.len())
+        };
+        for kind in ["numeric", "boolean", "timestamp"] {
+            let (mut flags, width) = flags(&format!("kind = \"{kind}\""));
+            assert_eq!(flags.pop(), Some(None), "{kind}");
+            assert!(flags.len() + 1 == width && flags.iter().all(|flag| *flag == Some(width - 1)), "{kind}: {flags:?}");
+        }
+        let counted = flags("kind = \"categorical\"\nencoding = \"frequency\"");
+        assert_eq!(counted, (vec![Some(1), None], 2));
+        assert_eq!(flags("kind = \"categorical\"\nencoding = \"hash\"\nwidth = 2"), (vec![None; 2], 2));
+    }
+}

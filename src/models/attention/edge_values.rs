@@ -3,13 +3,13 @@
 use burn::module::{Module, Param};
 use burn::tensor::backend::Backend;
 use burn::tensor::{DType, Tensor};
-use graphsieve_kernels::{Csr, EdgeTerm, GatConfig, GraphBackend, ScoreColumns, attend_edges};
+use graphsieve_kernels::{Csr, EdgeRows, EdgeTerm, GatConfig, GraphBackend, ScoreColumns, TimeEncoding, attend_edges};
 
 use super::ages::{TimeInput, export_time};
 use super::edge_inputs::EdgeInput;
 use crate::error::Result;
 use crate::models::parameters::{Export, Init, Parameters};
-use crate::nn::{EdgeFeatures, RelationEdges, TimeEncoder, folded, projected_by_head};
+use crate::nn::{RelationEdges, TimeEncoder, folded, of_dtype, projected_by_head};
 
 /// The parameters of what a relation's edges carry in a layer.
 #[derive(Module, Debug)]
@@ -75,15 +75,17 @@ impl<B: Backend> EdgeLayer<B> {
     /// What is read of edges: the parameters of their relation, and what they carry.
     pub fn of<'a>(&'a self, edges: &'a RelationEdges<B>) -> Option<ReadEdges<'a, B>> {
         let parameters = self.relations.get(edges.relation)?.as_ref()?;
-        let carried = EdgeFeatures { values: edges.values.clone(), age: edges.age.clone() };
-        Some(ReadEdges { parameters, carried })
+        let time = parameters.time.as_ref().zip(edges.age.as_ref()).map(|(time, age)| time.encoding(age));
+        Some(ReadEdges { parameters, values: edges.values.as_ref(), time })
     }
 }
 
 /// What edges carry, and what a layer makes of it.
 pub(in crate::models) struct ReadEdges<'a, B: Backend> {
     parameters: &'a EdgeAttention<B>,
-    carried: EdgeFeatures<B>,
+    /// A row per edge.
+    values: Option<&'a EdgeRows<B>>,
+    time: Option<TimeEncoding<B>>,
 }
 
 impl<B: GraphBackend> ReadEdges<'_, B> {
@@ -104,8 +106,11 @@ impl<B: GraphBackend> ReadEdges<'_, B> {
 
     /// What the edges carry, beside features of a data type.
     pub fn term(&self, dtype: DType, heads: usize) -> EdgeTerm<B> {
-        let time = self.carried.encoding(self.parameters.time.as_ref());
-        EdgeTerm { values: self.carried.clone().of_dtype(dtype).values, time, logit: self.parameters.logit(heads) }
+        let stored = |values: &EdgeRows<B>| match values.tensor().dtype() == dtype {
+            true => values.clone(),
+            false => of_dtype(values.tensor().clone(), dtype).into(),
+        };
+        EdgeTerm { values: self.values.map(stored), time: self.time.clone(), logit: self.parameters.logit(heads) }
     }
 
     /// The projection of what they carry, `[columns, out]`.

@@ -77,6 +77,7 @@ impl<B: GraphBackend> ClassifierPart<B> {
             degree = Some(column(sums.unwrap_or_else(|| counts.iter().map(|count| count + 1.0).collect())));
         }
         let graph = GraphPart::upload(graph, division, rank, device)?;
+        let graph = if spec.attention.is_some() { graph.with_values_in(dtype) } else { graph };
         Ok(Self { graph, own, first, all, degree, neighbours, in_degrees })
     }
 

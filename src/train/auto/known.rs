@@ -360,8 +360,8 @@ mod tests {
         data.graph = HeteroGraph::new(vec![("node".into(), 100)], vec![relation]).unwrap();
         data.graph.set_edge_values("pays", Arc::new(EdgeMatrix::new(vec![1.0; 100], 1)));
         let mut with_values = names(&Known::of(&config, data).unwrap(), &config).unwrap();
-        let reads_values = |name: &&str| name.starts_with("stage2-values");
-        assert_eq!(with_values.iter().filter(|name| reads_values(name)).count(), 2);
+        let reads_values = |name: &&str| ["booster-values", "stage2-values", "stage2-values-labels"].contains(name);
+        assert_eq!(with_values.iter().filter(|name| reads_values(name)).count(), 3);
         with_values.retain(|name| !reads_values(name));
         assert_eq!(with_values, all, "without values none reads them");
     }

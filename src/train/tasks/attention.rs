@@ -542,6 +542,7 @@ impl<B: GraphBackend> Attention<B> {
 
 impl<B: GraphBackend> Placement<B> {
     fn on_device(graph: DeviceGraph<Autodiff<B>>, x: Vec<Tensor<Autodiff<B>, 2>>) -> Self {
+        let graph = graph.with_values_in(x.first().map_or(DType::F32, Tensor::dtype));
         Placement::Device { inner: OnDevice::Whole(graph.inner()), graph: OnDevice::Whole(graph), x }
     }
 
@@ -554,11 +555,12 @@ impl<B: GraphBackend> Placement<B> {
         device: &B::Device,
     ) -> Result<Self> {
         let places: Arc<[u32]> = division.places(host.node_types()).into();
-        let part = GraphPart::upload(host, division, rank, device)?;
+        let dtype = x.first().map_or(DType::F32, Tensor::dtype);
+        let part = GraphPart::upload(host, division, rank, device)?.with_values_in(dtype);
         let inner = OnDevice::Part(part.inner(), places.clone());
         let graph = match rows {
             Rows::All => OnDevice::Part(part, places),
-            Rows::Reachable => OnDevice::Whole(DeviceGraph::upload(host, device)?),
+            Rows::Reachable => OnDevice::Whole(DeviceGraph::upload(host, device)?.with_values_in(dtype)),
         };
         Ok(Placement::Device { graph, x, inner })
     }

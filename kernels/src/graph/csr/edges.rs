@@ -20,24 +20,33 @@ impl<B: Backend> Csr<B> {
     /// Of several between the same nodes the first here is the first there. The first call reads the structure back and
     /// sorts on the host; only what edges carry needs it.
     pub(crate) fn reverse_edge(&self) -> IntTensor<B> {
+        match (&self.parts.edge_ids, self.reversed) {
+            (Some(ids), true) => ids.clone(),
+            (None, true) => self.parts.forward_edge.get_or_init(|| self.made_reverse_edge()).clone(),
+            (_, false) => self.parts.reverse_edge.get_or_init(|| self.made_reverse_edge()).clone(),
+        }
+    }
+
+    /// The same, found again unless it is known already, and not held: for what is read in its order once.
+    pub(crate) fn made_reverse_edge(&self) -> IntTensor<B> {
         let (forward, reverse) = (&self.parts.forward, self.parts.reversed::<B>());
-        let (slot, from, to) = match (&self.parts.edge_ids, self.reversed) {
-            (Some(ids), true) => return ids.clone(),
-            (None, true) => (&self.parts.forward_edge, reverse, forward),
-            (_, false) => (&self.parts.reverse_edge, forward, reverse),
+        let (known, from, to) = match (&self.parts.edge_ids, self.reversed) {
+            (Some(ids), true) => (Some(ids), reverse, forward),
+            (None, true) => (self.parts.forward_edge.get(), reverse, forward),
+            (_, false) => (self.parts.reverse_edge.get(), forward, reverse),
         };
-        slot.get_or_init(|| {
-            // Without entries the array has an element that stands for none.
-            let cols: Vec<u32> =
-                to_host::<B>(&from.col_idx).into_iter().take(from.num_entries).map(|col| col as u32).collect();
-            let (_, mut entries) = group_by(&cols, from.num_cols);
-            put_in_order(&mut entries, &Host::of::<B>(to));
-            let ids = self.parts.edge_ids.as_ref().map(to_host::<B>);
-            let edge = |entry: u64| ids.as_ref().map_or(entry as i64, |ids| ids[entry as usize]);
-            let edges = entries.into_iter().map(edge).collect();
-            int_tensor::<B>(edges, is_wide(from.num_entries), &B::int_device(&from.col_idx))
-        })
-        .clone()
+        if let Some(known) = known {
+            return known.clone();
+        }
+        // Without entries the array has an element that stands for none.
+        let cols: Vec<u32> =
+            to_host::<B>(&from.col_idx).into_iter().take(from.num_entries).map(|col| col as u32).collect();
+        let (_, mut entries) = group_by(&cols, from.num_cols);
+        put_in_order(&mut entries, &Host::of::<B>(to));
+        let ids = self.parts.edge_ids.as_ref().map(to_host::<B>);
+        let edge = |entry: u64| ids.as_ref().map_or(entry as i64, |ids| ids[entry as usize]);
+        let edges = entries.into_iter().map(edge).collect();
+        int_tensor::<B>(edges, is_wide(from.num_entries), &B::int_device(&from.col_idx))
     }
 
     /// How the reverse finds the entries of this direction, which tell of several in a row which one it was.

@@ -325,6 +325,11 @@ impl<B: Backend> Csr<B> {
         (row_ptr.clone().narrow(0, topology.ends(), rows) - row_ptr.narrow(0, 0, rows)).float()
     }
 
+    /// Whether this is `whole` in the same direction, or a part of it.
+    pub(crate) fn is_of(&self, whole: &Self) -> bool {
+        Arc::ptr_eq(&self.parts, &whole.parts) && self.reversed == whole.reversed
+    }
+
     /// Whether some nodes are left out.
     pub fn is_restricted(&self) -> bool {
         self.rows.is_some() || self.cols.is_some()

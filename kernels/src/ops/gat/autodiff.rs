@@ -259,9 +259,10 @@ impl<B: GatBackend, C: CheckpointStrategy> GatBackend for Autodiff<B, C> {
         dst_score: Scores<FloatTensor<Self>>,
         src_score: Scores<FloatTensor<Self>>,
         edges: EdgeParts<FloatTensor<Self>, IntTensor<Self>>,
+        reversed: Option<FloatTensor<Self>>,
         args: GatArgs,
     ) -> [FloatTensor<Self>; 2] {
-        edges::record::<B, C>(csr, h_src, [dst_score, src_score], edges, args)
+        edges::record::<B, C>(csr, h_src, [dst_score, src_score], edges, reversed, args)
     }
 
     fn gat(

@@ -19,6 +19,7 @@ use burn::tensor::ops::{FloatTensor, IntTensor};
 use burn::tensor::{DType, Tensor, TensorPrimitive};
 
 use crate::graph::csr::{Csr, View};
+use crate::ops::gather::GatherBackend;
 use crate::ops::head::HeadBackend;
 use crate::ops::row_dots::{RowDotsBackend, row_dots};
 use crate::runtime::check;
@@ -174,7 +175,7 @@ impl<F> GatTargets<F> {
 }
 
 /// Backends with [`gat`].
-pub trait GatBackend: HeadBackend + RowDotsBackend {
+pub trait GatBackend: HeadBackend + RowDotsBackend + GatherBackend {
     /// Softmax and aggregation from the two parts of the score, and from what `edges` carry where they do.
     #[doc(hidden)]
     fn gat_forward(
@@ -257,7 +258,8 @@ pub trait GatBackend: HeadBackend + RowDotsBackend {
         Self::gat_forward(&csr.view(), h_src, dst_score, src_score, None, args, false).out
     }
 
-    /// The same where edges carry something: the result, and what edges add up to.
+    /// The same where edges carry something: the result, and what edges add up to. `reversed` are their values in the
+    /// order of the reverse, where they are kept.
     #[doc(hidden)]
     fn attend_edges(
         csr: Csr<Self>,
@@ -265,6 +267,7 @@ pub trait GatBackend: HeadBackend + RowDotsBackend {
         dst_score: Scores<FloatTensor<Self>>,
         src_score: Scores<FloatTensor<Self>>,
         edges: EdgeParts<FloatTensor<Self>, IntTensor<Self>>,
+        _reversed: Option<FloatTensor<Self>>,
         args: GatArgs,
     ) -> [FloatTensor<Self>; 2] {
         let edges = edges.of_rows(&csr);

@@ -6,18 +6,18 @@ use crate::runtime::args::{Extent, Matrix, launch_args};
 
 launch_args! {
     /// A matrix and rows of it.
-    Listed, ListedArgs<F: Float, N: Size> {
+    Listed, ListedArgs<F: Float, P: Int, N: Size> {
         x: Matrix<F, N>,
-        index: Array<i32>,
+        index: Array<P>,
     }
 }
 
 #[cube(launch_unchecked, address_type = "dynamic")]
-pub(crate) fn gather_kernel<F: Float, N: Size>(
-    listed: &Listed<F, N>,
+pub(crate) fn gather_kernel<F: Float, P: Int, N: Size>(
+    listed: &Listed<F, P, N>,
     out: &mut Array<Vector<F, N>>,
     extent: &Extent,
-    #[define(F)] _type: StorageType,
+    #[define(F, P)] _types: [StorageType; 2],
 ) {
     let mut row = CUBE_POS * CUBE_DIM_Y as usize + UNIT_POS_Y as usize;
     while row < extent.rows {

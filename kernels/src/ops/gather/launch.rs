@@ -29,7 +29,7 @@ impl_for_devices! { GatherBackend =>
                 ListedArgs { x: x.matrix(v), index: array(index) }.launch(),
                 array(&out),
                 ExtentArgs { rows: len, vectors: x.width / v }.launch(),
-                x.tensor.dtype.into(),
+                [x.tensor.dtype.into(), index.dtype.into()],
             );
         }
         out

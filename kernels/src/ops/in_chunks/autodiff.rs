@@ -180,6 +180,7 @@ impl<B: ChunkBackend, C: CheckpointStrategy> Term<Autodiff<B, C>> {
                 data: data.as_ref().map(|data| data.each_ref().map(|tensor| tensor.primitive.clone())),
                 edges: edges.as_ref().map(|edges| OfEdges {
                     parts: edges.parts.clone().map(|tensor| tensor.primitive),
+                    reversed: edges.reversed.as_ref().map(|values| values.primitive.clone()),
                     weight: edges.weight.primitive.clone(),
                 }),
             }),

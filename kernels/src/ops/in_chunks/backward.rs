@@ -348,7 +348,7 @@ impl<B: ChunkBackend> Pass<'_, B> {
         if [nodes.x, nodes.src, nodes.parameters, nodes.values].iter().all(Option::is_none) {
             return of_edges.register(edges.as_ref(), nodes, grads);
         }
-        let reverse_edges = edges.as_ref().map(|edges| edges.parts.of_reverse(csr));
+        let reverse_edges = edges.as_ref().map(|edges| edges.parts.in_reverse(csr, edges.reversed.clone()));
         let mut dx = ByRows::<B>::of(nodes.x, (x.shape()[0], csr.sides()[1].is_none()), self.g, grads);
         let (reverse, transposed) = (csr.reverse(), self.transposed());
         let sources = Destinations { nodes: csr.topology().num_cols, set: csr.sides()[1].cloned() };

@@ -63,6 +63,8 @@ pub(super) struct Attention<B: Backend> {
 #[derive(Clone, Debug)]
 pub(super) struct OfEdges<B: Backend> {
     pub parts: EdgeParts<FloatTensor<B>, IntTensor<B>>,
+    /// The values in the order of the reverse, where they are kept.
+    pub reversed: Option<FloatTensor<B>>,
     /// `[columns, width]`.
     pub weight: FloatTensor<B>,
 }
@@ -138,13 +140,13 @@ impl<B: ChunkBackend> Term<B> {
     ) -> Self {
         const OP: &str = "Term::attend_edges";
         let mut term = Self::attend(csr, x, [dst, src], heads, weight, config);
-        let parts = edges.parts(OP, csr, term.x(), heads, 0, heads);
+        let (parts, reversed) = (edges.parts(OP, csr, term.x(), heads, 0, heads), edges.in_reverse(OP, csr));
         let edge_weight = edge_weight.into_primitive().tensor();
         check::size(OP, "rows of edge_weight", parts.columns(), check::matrix(OP, "edge_weight", &edge_weight)[0]);
         check::size(OP, "columns of edge_weight", term.width(), edge_weight.shape()[1]);
         check::same_dtype(OP, "edge_weight", &edge_weight, &term.weight);
         let Source::Attention(attention) = &mut term.source else { unreachable!("attention was just made") };
-        attention.edges = Some(OfEdges { parts, weight: edge_weight });
+        attention.edges = Some(OfEdges { parts, reversed, weight: edge_weight });
         term
     }
 

@@ -10,7 +10,7 @@ use crate::graph::row_schedule::kernel::{
     ColumnPositions, Edges, RowList, col_of, first_work, in_reach, reached, result_of, row_of, span_of, team_rank,
     work_step,
 };
-use crate::graph::row_schedule::sums::{add_groups, add_narrow_rows, add_rows, lane_sum, team_sum};
+use crate::graph::row_schedule::sums::{add_groups, add_narrow_rows, add_rows, lane_sum, team_sum, team_sum_scalar};
 use crate::runtime::args::{Matrix, launch_args};
 
 /// What a launch reads besides the matrix; each combination is a kernel of its own.
@@ -284,8 +284,8 @@ pub(crate) fn weight_gradient_kernel<F: Float, P: Int, N: Size>(
     }
 }
 
-/// `out_e = u_j <x_j, sum_i v_i g_i>` over the rows `i` that share entry `e` of node `j`, one plane per entry: rows here
-/// are entries, columns the rows that share them.
+/// `out_e = u_j <x_j, sum_i v_i g_i>` over the rows `i` that share entry `e` of node `j`, one plane per entry, or a
+/// team of planes where many rows share it: rows here are entries, columns the rows that share them.
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(crate) fn shared_weight_gradient_kernel<F: Float, P: Int, N: Size>(
     sharers: &Edges<P>,
@@ -302,60 +302,66 @@ pub(crate) fn shared_weight_gradient_kernel<F: Float, P: Int, N: Size>(
     #[define(F, P)] _types: [StorageType; 2],
 ) {
     let lane = UNIT_POS_X as usize;
-    let mut entry = first_work(schedule);
-    while entry < rows.end {
+    let mut shared = SharedMemory::<f32>::new(schedule.team);
+    let mut work = first_work(schedule);
+    while work < rows.end {
+        let entry = row_of(work, rows, schedule);
         let (start, end) = span_of(sharers, entry, schedule.spans);
-        let node = usize::cast_from(nodes.node[entry]);
-        let mut at = nodes.node[entry];
-        if select_nodes {
-            at = nodes.position[node];
-        }
-        let mut sums = Array::<Vector<f32, N>>::new(shape.slots);
-        #[unroll]
-        for slot in 0..shape.slots {
-            sums[slot] = Vector::<f32, N>::empty().fill(0.0f32);
-        }
-        let mut any_kept = false.runtime();
-        if at >= 0i32 {
-            for k in start..end {
-                let sharer = u32::cast_from(sharers.col_idx[k]);
-                let (kept, i) = reached(node, sharer, true, drop, columns, shape.drop, schedule);
-                any_kept = any_kept || kept;
-                if kept {
-                    let mut scale = 1.0f32;
-                    if shape.src_scale {
-                        scale = inputs.scales.src[sharer as usize];
-                    }
-                    #[unroll]
-                    for slot in 0..shape.slots {
-                        let c = slot * schedule.plane + lane;
-                        if c < vectors {
-                            let g = inputs.of_columns.values[i * inputs.of_columns.stride + c];
-                            sums[slot] += Vector::<f32, N>::cast_from(g) * Vector::<f32, N>::empty().fill(scale);
+        if in_reach(end - start, schedule) {
+            let node = usize::cast_from(nodes.node[entry]);
+            let mut at = nodes.node[entry];
+            if select_nodes {
+                at = nodes.position[node];
+            }
+            let mut sums = Array::<Vector<f32, N>>::new(shape.slots);
+            #[unroll]
+            for slot in 0..shape.slots {
+                sums[slot] = Vector::<f32, N>::empty().fill(0.0f32);
+            }
+            let mut any_kept = false.runtime();
+            if at >= 0i32 {
+                let mut k = start + team_rank(schedule);
+                while k < end {
+                    let sharer = u32::cast_from(sharers.col_idx[k]);
+                    let (kept, i) = reached(node, sharer, true, drop, columns, shape.drop, schedule);
+                    any_kept = any_kept || kept;
+                    if kept {
+                        let mut scale = 1.0f32;
+                        if shape.src_scale {
+                            scale = inputs.scales.src[sharer as usize];
+                        }
+                        #[unroll]
+                        for slot in 0..shape.slots {
+                            let c = slot * schedule.plane + lane;
+                            if c < vectors {
+                                let g = inputs.of_columns.values[i * inputs.of_columns.stride + c];
+                                sums[slot] += Vector::<f32, N>::cast_from(g) * Vector::<f32, N>::empty().fill(scale);
+                            }
                         }
                     }
+                    k += schedule.team;
                 }
             }
-        }
-        let mut product = Vector::<f32, N>::empty().fill(0.0f32);
-        #[unroll]
-        for slot in 0..shape.slots {
-            let c = slot * schedule.plane + lane;
-            if any_kept && c < vectors {
-                let x = inputs.of_rows.values[usize::cast_from(at) * inputs.of_rows.stride + c];
-                product += sums[slot] * Vector::<f32, N>::cast_from(x);
+            let mut product = Vector::<f32, N>::empty().fill(0.0f32);
+            #[unroll]
+            for slot in 0..shape.slots {
+                let c = slot * schedule.plane + lane;
+                if any_kept && c < vectors {
+                    let x = inputs.of_rows.values[usize::cast_from(at) * inputs.of_rows.stride + c];
+                    product += sums[slot] * Vector::<f32, N>::cast_from(x);
+                }
+            }
+            let mut dot = team_sum_scalar(lane_sum(product), &mut shared, schedule);
+            if shape.dst_scale {
+                dot *= inputs.scales.dst[node];
+            }
+            if lane == 0 && team_rank(schedule) == 0 {
+                if shape.accumulate_into {
+                    dot += out[entry];
+                }
+                out[entry] = dot;
             }
         }
-        let mut dot = plane_sum(lane_sum(product));
-        if shape.dst_scale {
-            dot *= inputs.scales.dst[node];
-        }
-        if lane == 0 {
-            if shape.accumulate_into {
-                dot += out[entry];
-            }
-            out[entry] = dot;
-        }
-        entry += work_step(schedule);
+        work += work_step(schedule);
     }
 }

@@ -125,29 +125,31 @@ impl_for_devices! { SpmmBackend =>
         let args = args.clone().reverse();
         let pass = WeightPass::new(x, g, &args, adds);
         let by_entry = View { topology: sharers.clone(), rows: None, cols: view.rows.clone() };
-        let row_launch = plane_launch(&by_entry, None, 1);
         let (node, position) = (&view.topology.col_idx, view.cols.as_ref().map(|cols| &cols.position));
-        // SAFETY: every index stays inside: ids were checked against the sizes when the CSR was made.
-        unsafe {
-            shared_weight_gradient_kernel::launch_unchecked::<R>(
-                &out.client,
-                row_launch.count.clone(),
-                row_launch.dim,
-                address(&[&sharers.row_ptr, &sharers.col_idx, node, &pass.of_rows.tensor, &pass.of_columns.tensor]),
-                pass.vector,
-                sharers.edges(),
-                EntryNodesArgs { node: array(node), position: array(position.unwrap_or(node)) }.launch(),
-                pass.inputs(&args),
-                array(&out),
-                row_launch.rows(),
-                row_launch.columns(),
-                DropEdgeKey::launch(&args.drop_edge),
-                pass.vectors,
-                pass.shape,
-                position.is_some(),
-                row_launch.schedule,
-                [pass.of_rows.tensor.dtype.into(), sharers.row_ptr.dtype.into()],
-            );
+        // A plane of a team hands over one sum.
+        for row_launch in row_launches(&by_entry, size_of::<f32>(), args.drop_edge.is_some()) {
+            // SAFETY: every index stays inside: ids were checked against the sizes when the CSR was made.
+            unsafe {
+                shared_weight_gradient_kernel::launch_unchecked::<R>(
+                    &out.client,
+                    row_launch.count.clone(),
+                    row_launch.dim,
+                    address(&[&sharers.row_ptr, &sharers.col_idx, node, &pass.of_rows.tensor, &pass.of_columns.tensor]),
+                    pass.vector,
+                    sharers.edges(),
+                    EntryNodesArgs { node: array(node), position: array(position.unwrap_or(node)) }.launch(),
+                    pass.inputs(&args),
+                    array(&out),
+                    row_launch.rows(),
+                    row_launch.columns(),
+                    DropEdgeKey::launch(&args.drop_edge),
+                    pass.vectors,
+                    pass.shape,
+                    position.is_some(),
+                    row_launch.schedule,
+                    [pass.of_rows.tensor.dtype.into(), sharers.row_ptr.dtype.into()],
+                );
+            }
         }
         out
     }

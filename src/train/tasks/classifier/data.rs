@@ -31,24 +31,31 @@ impl ClassifierData {
         let path = &config.data.path;
         let edges = EdgeReading { directed: config.data.directed };
         let mut dataset = Dataset::open_with(path, edges)?.in_window(config.data.window)?;
-        let by_weight = (config.loader.draws_by_weight(), "loader.draw");
-        for (asked, key) in [(config.model.edge_weights, "model.edge_weights"), by_weight] {
-            if asked {
-                dataset.load_edge_weights(key)?;
-            }
-        }
-        if let Some(attention) = &config.model.attention {
-            read_edges(attention.edges(), &mut dataset)?;
-        }
+        load_edges(config, &mut dataset)?;
         let split = class_split_of(&dataset, &*dataset.node_classes(path)?, &config.split, config.seed)?;
         Self::of(config, Arc::new(dataset), split, begun)
     }
 
-    /// Of data that are read and divided already, with the weights, values and ages of edges that are asked for.
+    /// Of data that are read and divided already, but for what the settings ask of edges.
     ///
     /// # Errors
-    /// Data that lack features or labels.
-    pub fn of(config: &ClassifyConfig, dataset: Arc<Dataset>, split: ClassSplit, begun: Option<&Path>) -> Result<Self> {
+    /// Data that lack features or labels; what edges carry that cannot be read.
+    pub fn of_known(
+        config: &ClassifyConfig,
+        dataset: &Arc<Dataset>,
+        split: ClassSplit,
+        begun: Option<&Path>,
+    ) -> Result<Self> {
+        let mut dataset = dataset.clone();
+        let of_attention = config.model.attention.as_ref().is_some_and(|attention| attention.edges().any());
+        if of_attention || config.model.edge_weights || config.loader.draws_by_weight() {
+            load_edges(config, Arc::make_mut(&mut dataset))?;
+        }
+        Self::of(config, dataset, split, begun)
+    }
+
+    /// With the weights, values and ages of edges that are asked for.
+    fn of(config: &ClassifyConfig, dataset: Arc<Dataset>, split: ClassSplit, begun: Option<&Path>) -> Result<Self> {
         let path = &config.data.path;
         let classes = dataset.node_classes(path)?;
         let filling = dataset.filling(begun)?;
@@ -123,6 +130,20 @@ impl ClassifierData {
         let (features, filling, spec) = (known.rows_of(&self.features), self.filling.clone(), self.spec.clone());
         Some((Self { split, features, filling, spec, dataset: Arc::new(known.dataset) }, note))
     }
+}
+
+/// Gives the graph of some data what a training of these settings reads of its edges.
+///
+/// # Errors
+/// Values, weights or times that cannot be read; ages that are asked for of edges without times, and weights.
+fn load_edges(config: &ClassifyConfig, dataset: &mut Dataset) -> Result<()> {
+    let by_weight = (config.loader.draws_by_weight(), "loader.draw");
+    for (asked, key) in [(config.model.edge_weights, "model.edge_weights"), by_weight] {
+        if asked {
+            dataset.load_edge_weights(key)?;
+        }
+    }
+    config.model.attention.as_ref().map_or(Ok(()), |attention| read_edges(attention.edges(), dataset))
 }
 
 /// Refuses settings that are for labels which are anomalous or normal where there are other classes, and a choice by

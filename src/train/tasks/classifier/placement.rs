@@ -52,6 +52,7 @@ impl<B: GraphBackend> OnDevice<B> {
         let x = NodeInput::<Autodiff<B>>::upload(graph.node_types(), features, spec.row_normalise, dtype, device)?;
         let nodes = graph.num_nodes();
         let graph = DeviceGraph::<Autodiff<B>>::upload(graph, device)?;
+        let graph = if spec.attention.is_some() { graph.with_values_in(dtype) } else { graph };
         let (inner_graph, inner_x) = (graph.inner(), x.iter().map(NodeInput::inner).collect());
         Ok(Self::of(Computed::All { graph, x, inner_graph, inner_x }, nodes, train.iter().copied(), device))
     }

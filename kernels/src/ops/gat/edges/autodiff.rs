@@ -24,6 +24,8 @@ struct Saved<B: GatBackend> {
     dst_score: Scores<FloatTensor<B>>,
     src_score: Scores<FloatTensor<B>>,
     edges: EdgeParts<FloatTensor<B>, IntTensor<B>>,
+    /// The values in the order of the reverse, where they are kept.
+    reversed: Option<FloatTensor<B>>,
     /// Absent when it is to be repeated.
     forward: Option<GatForward<FloatTensor<B>>>,
     /// Under which the gradient of what edges add up to is left.
@@ -68,7 +70,7 @@ impl<B: GatBackend> Backward<B, 5> for AttendEdges {
         let accumulate_features = h_src.as_ref().and_then(|node| take::<B>(grads, node.id, &any));
         let targets = GatTargets { features: h_src.is_some(), accumulate_features, accumulate_score };
         let scalars = GatScalars { arrivals, src_score: saved.src_score };
-        let edges = saved.edges.of_reverse(&saved.csr);
+        let edges = saved.edges.in_reverse(&saved.csr, saved.reversed);
         let inputs = EdgeBackward { g, h_src: saved.h_src, scalars, of_sums, edges, of_values: values.is_some() };
         let found = B::gat_edges_backward(&saved.csr.reverse_view(), inputs, saved.args, targets);
         let EdgeGradients { features, score, parameters: of_parameters, values: of_values } = found;
@@ -102,6 +104,7 @@ pub(crate) fn record<B: GatBackend, C: CheckpointStrategy>(
     h_src: FloatTensor<Autodiff<B, C>>,
     [dst_score, src_score]: [Scores<FloatTensor<Autodiff<B, C>>>; 2],
     edges: EdgeParts<FloatTensor<Autodiff<B, C>>, IntTensor<B>>,
+    reversed: Option<FloatTensor<Autodiff<B, C>>>,
     args: GatArgs,
 ) -> [FloatTensor<Autodiff<B, C>>; 2] {
     let mut saved = Saved::<B> {
@@ -111,6 +114,7 @@ pub(crate) fn record<B: GatBackend, C: CheckpointStrategy>(
         dst_score: dst_score.clone().map(|m| m.primitive),
         src_score: src_score.clone().map(|m| m.primitive),
         edges: edges.clone().map(|f| f.primitive),
+        reversed: reversed.map(|values| values.primitive),
         forward: None,
         edges_g: NodeId::new(),
     };

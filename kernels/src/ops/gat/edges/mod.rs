@@ -9,6 +9,7 @@ pub(crate) mod kernel;
 #[cfg(feature = "cube")]
 pub(super) mod launch;
 mod parts;
+mod rows;
 
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::{FloatTensor, IntTensor};
@@ -16,10 +17,12 @@ use burn::tensor::{DType, Int, Tensor, TensorMetadata, TensorPrimitive};
 
 use super::{GatArgs, GatBackend, GatConfig, ScoreColumns, Scores, widest};
 use crate::graph::csr::Csr;
+use crate::ops::gather::GatherBackend;
 use crate::runtime::check;
 
 pub(super) use autodiff::record;
 pub use parts::{AgeParts, EdgeBackward, EdgeGradients, EdgeParts, EdgeSums};
+pub use rows::EdgeRows;
 
 /// Most columns of values, and most cosines.
 pub const MAX_EDGE_COLUMNS: usize = 16;
@@ -31,9 +34,8 @@ const MOST_SUMS: usize = 64;
 /// phase))`, of which at least one column is there.
 #[derive(Clone, Debug)]
 pub struct EdgeTerm<B: Backend> {
-    /// `[num_edges, 1 to 16]` in the dtype of the features, in the order of the adjacency (of its edges, where these
-    /// have one: [`Csr::from_edges`]).
-    pub values: Option<Tensor<B, 2>>,
+    /// `[num_edges, 1 to 16]` in the dtype of the features.
+    pub values: Option<EdgeRows<B>>,
     /// The encoding of the age of an edge, which is made where it is needed and stored nowhere.
     pub time: Option<TimeEncoding<B>>,
     /// `[heads, columns of e]`, f32: the vector behind the share of an edge in the score.
@@ -43,7 +45,7 @@ pub struct EdgeTerm<B: Backend> {
 impl<B: Backend> EdgeTerm<B> {
     /// Columns of `e`: values, the logarithm of the age, cosines.
     pub fn columns(&self) -> usize {
-        let values = self.values.as_ref().map_or(0, |values| values.dims()[1]);
+        let values = self.values.as_ref().map_or(0, |values| values.tensor().dims()[1]);
         values + self.time.as_ref().map_or(0, TimeEncoding::columns)
     }
 }
@@ -113,7 +115,8 @@ pub enum Age<B: Backend> {
 ///
 /// # Panics
 /// If a shape or dtype does not fit, if `e` has no column, or more than 16 values or cosines, or if values or ages of
-/// edges are given for rows that are spans ([`Csr::from_spans`]), for which [`Age::Nodes`] is there.
+/// edges are given for rows that are spans ([`Csr::from_spans`]), for which [`Age::Nodes`] is there; if values are kept
+/// for another adjacency.
 ///
 /// # Source
 /// Velickovic et al. (ICLR 2018), with edges as in PyG's `GATConv`; Xu et al., Inductive representation learning on
@@ -130,7 +133,7 @@ pub enum Age<B: Backend> {
 /// let zero = |nodes| ScoreColumns { scores: Tensor::<Flex, 2>::zeros([nodes, 1], &device), first: 0 };
 /// // The second edge counts three times.
 /// let values = Tensor::<Flex, 2>::from_data([[0.0], [3.0f32.ln()]], &device);
-/// let term = EdgeTerm { values: Some(values), time: None, logit: Tensor::ones([1, 1], &device) };
+/// let term = EdgeTerm { values: Some(values.into()), time: None, logit: Tensor::ones([1, 1], &device) };
 /// let (y, v) = attend_edges(&csr, h, zero(1), zero(2), term, 1, GatConfig::default());
 /// assert!((y.into_scalar() - 2.5).abs() < 1e-6);
 /// assert!((v.into_scalar() - 0.75 * 3.0f32.ln()).abs() < 1e-6);
@@ -156,10 +159,11 @@ pub fn attend_edges<B: GatBackend>(
     let args = GatArgs::new(heads, &config);
     let (columns, channels) = (term.columns(), width / heads);
     let parts = |first: usize, count: usize| term.parts(OP, csr, &h_src, heads, first, count);
+    let reversed = term.in_reverse(OP, csr);
     let tensor = |out: [FloatTensor<B>; 2]| out.map(|out| Tensor::from_primitive(TensorPrimitive::Float(out)));
     let widest = widest(channels);
     if width <= widest && heads * columns <= MOST_SUMS.max(columns) {
-        let [y, v] = tensor(B::attend_edges(csr.clone(), h_src.clone(), dst, src, parts(0, heads), args));
+        let [y, v] = tensor(B::attend_edges(csr.clone(), h_src.clone(), dst, src, parts(0, heads), reversed, args));
         return (y, v);
     }
     // As `attend` does. What edges add up to is the same for all channels of a head: the first have it.
@@ -172,8 +176,8 @@ pub fn attend_edges<B: GatBackend>(
         for start in (0..channels).step_by(widest) {
             let len = widest.min(channels - start);
             let piece = whole.clone().narrow(1, head * channels + start, len).into_primitive().tensor();
-            let out = B::attend_edges(csr.clone(), piece, of_head(&dst), of_head(&src), parts(head, 1), args);
-            let [y, v] = tensor(out);
+            let (dst, src, reversed) = (of_head(&dst), of_head(&src), reversed.clone());
+            let [y, v] = tensor(B::attend_edges(csr.clone(), piece, dst, src, parts(head, 1), reversed, args));
             ys.push(y);
             if start == 0 {
                 vs.push(v);
@@ -194,7 +198,8 @@ impl<B: Backend> EdgeTerm<B> {
         first: usize,
         count: usize,
     ) -> EdgeParts<FloatTensor<B>, IntTensor<B>> {
-        let (values, age) = carried_parts(op, csr, h_src, self.values.as_ref(), self.time.as_ref());
+        let values = self.values.as_ref().map(EdgeRows::tensor);
+        let (values, age) = carried_parts(op, csr, h_src, values, self.time.as_ref());
         let columns = self.columns();
         assert!(columns > 0, "{op}: term: expected values or a time encoding with columns, got none");
         let [logit_heads, logit_columns] = self.logit.dims();
@@ -216,6 +221,14 @@ impl<B: Backend> EdgeTerm<B> {
             parameters: parameters.into_primitive().tensor(),
             edge_map: None,
         }
+    }
+}
+
+impl<B: GatherBackend> EdgeTerm<B> {
+    /// The values in the order of the reverse of `csr`, where they are kept in it and nothing else is read by edge.
+    pub(crate) fn in_reverse(&self, op: &str, csr: &Csr<B>) -> Option<FloatTensor<B>> {
+        let has_ages = self.time.as_ref().is_some_and(|time| matches!(time.age, Age::Edges(_)));
+        self.values.as_ref().filter(|_| !has_ages)?.in_reverse(op, csr)
     }
 }
 

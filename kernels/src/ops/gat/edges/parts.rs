@@ -123,6 +123,14 @@ impl<F: Clone, I: Clone> EdgeParts<F, I> {
     pub(crate) fn of_reverse<B: Backend<IntTensorPrimitive = I>>(&self, csr: &Csr<B>) -> Self {
         Self { edge_map: self.per_edge().then(|| csr.reverse_edge()), ..self.clone() }
     }
+
+    /// The same, where `values` are those in the order of the reverse, if they are at hand.
+    pub(crate) fn in_reverse<B: Backend<IntTensorPrimitive = I>>(&self, csr: &Csr<B>, values: Option<F>) -> Self {
+        match values {
+            Some(values) => Self { values: Some(values), edge_map: None, ..self.clone() },
+            None => self.of_reverse(csr),
+        }
+    }
 }
 
 impl<F, I> EdgeBackward<F, I> {
