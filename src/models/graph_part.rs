@@ -11,6 +11,7 @@ use graphsieve_kernels::{Age, CollectiveError, Communicator, DropEdge, GraphBack
 use super::device_graph::{DeviceGraph, DeviceRelation, csr, refused};
 use crate::error::{Error, Result};
 use crate::graph::{Ages, EdgeMatrix, HeteroGraph, NodeType, Relation};
+use crate::models::parameters::to_host;
 use crate::nn::{Block, KeptRows, ages_between, edge_ages, edge_values, node_times};
 
 /// Which nodes each rank computes: of every type some that follow each other, so that ranks have about as many edges.
@@ -215,10 +216,15 @@ impl<B: GraphBackend> GraphPart<B> {
     }
 }
 
-/// The rows of all nodes by their numbers, out of those of a matrix `[nodes, width]` where each has its place.
-pub fn by_node(rows: &[f32], places: &[u32]) -> Vec<f32> {
+/// The rows of all nodes by their numbers, out of a matrix `[nodes, width]` of all ranks where each has its place.
+///
+/// # Errors
+/// A rank that fails.
+pub fn by_node<B: GraphBackend>(rows: Tensor<B, 2>, places: &[u32], rank: &Communicator<B::Plain>) -> Result<Vec<f32>> {
+    let rows = to_host(rows);
+    rank.settled().map_err(failed)?;
     let width = rows.len() / places.len().max(1);
-    places.iter().flat_map(|&place| &rows[place as usize * width..][..width]).copied().collect()
+    Ok(places.iter().flat_map(|&place| &rows[place as usize * width..][..width]).copied().collect())
 }
 
 /// What a training says of an exchange that gave nothing.

@@ -58,6 +58,15 @@ pub fn alone<T>(left: Option<T>) -> T {
     left.unwrap_or_else(|| unreachable!("one rank alone is rank 0"))
 }
 
+/// Makes sure that what was read is what the ranks have made together: exchanges that nobody has waited for have ended as
+/// they should.
+///
+/// # Errors
+/// A rank that fails.
+pub fn settled<B: GraphBackend>(rank: Option<&Rank<B>>) -> Result<()> {
+    rank.map_or(Ok(()), |rank| rank.settled().map_err(failed))
+}
+
 /// Refuses what cannot be trained on `ranks` ranks.
 ///
 /// # Errors

@@ -10,7 +10,6 @@ use crate::metrics::sigmoid;
 use crate::models::attention::{Pass, TripleStreamGat};
 use crate::models::device_graph::check_device;
 use crate::models::graph_part::{GraphPart, by_node};
-use crate::models::parameters::to_host;
 use crate::train::ranks::failed;
 
 /// The embeddings of the nodes of a rank, a matrix per type, and the logits of all nodes, those of one rank behind those
@@ -43,10 +42,10 @@ pub(super) fn scores<B: GraphBackend>(
     rank: &Communicator<B::Plain>,
 ) -> Result<HostScored> {
     let (own, logits) = embedded(model, part, x, Pass { chunk_rows, ..Pass::default() }, rank)?;
-    let scores: Vec<f32> = by_node(&to_host(logits), places).into_iter().map(sigmoid).collect();
+    let scores: Vec<f32> = by_node(logits, places, rank)?.into_iter().map(sigmoid).collect();
     let width = if embeddings { own[0].dims()[1] } else { 0 };
     let rows = match embeddings {
-        true => by_node(&to_host(part.gathered_at_last(own, &[], rank).map_err(failed)?), places),
+        true => by_node(part.gathered_at_last(own, &[], rank).map_err(failed)?, places, rank)?,
         false => Vec::new(),
     };
     check_device()?;

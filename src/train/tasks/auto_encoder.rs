@@ -26,7 +26,7 @@ use crate::models::auto_encoder::{
 };
 use crate::models::device_graph::{DeviceGraph, check_device, upload_features};
 use crate::models::graph_part::{Division, GraphPart, by_node};
-use crate::models::parameters::{Export, Parameters, rows_to_host, to_host};
+use crate::models::parameters::{Export, Parameters, rows_to_host};
 use crate::models::precision::{as_data, dtype, dtype_on};
 use crate::models::receptive_field::ReceptiveField;
 use crate::models::weights::ModelSpec;
@@ -39,7 +39,7 @@ use crate::train::full::Full;
 use crate::train::loading::transferred;
 use crate::train::plots::{self, Series};
 use crate::train::position::Position;
-use crate::train::ranks::{Rank, agree, alone, failed, of_part, planned};
+use crate::train::ranks::{Rank, agree, alone, failed, of_part, planned, settled};
 use crate::train::reconstruction::{EdgeMetrics, PairRows, Pairs, Scored, edge_metrics, metrics};
 use crate::train::runner::Runner;
 use crate::train::sampled::{Sampled, Sampling};
@@ -332,7 +332,7 @@ impl<B: GraphBackend> AutoEncoder<B> {
             Placement::Device(on_device) => on_device,
             Placement::Divided(inputs, places) => {
                 let z = model.embed_divided(&inputs.inner(), of_part(rank)).map_err(failed)?;
-                return of_rows(by_node(&to_host(z), places));
+                return of_rows(by_node(z, places, of_part(rank))?);
             }
             Placement::Host { features, normalisation, .. } => {
                 let dtype = dtype(self.config.train.precision);
@@ -473,7 +473,7 @@ impl<B: GraphBackend> Task<B> for AutoEncoder<B> {
     fn gathered(&self, own: Self::Detail, rank: &Rank<B>) -> Result<Self::Detail> {
         let Some((logits, labels)) = own else { return Ok(None) };
         let rows: Vec<usize> = labels.iter().map(Vec::len).collect();
-        let all = rank.all_gather_rows(logits.unsqueeze_dim::<2>(1), &rows).map_err(failed)?;
+        let all = rank.all_gather_rows_after(logits.unsqueeze_dim::<2>(1), &rows, None).map_err(failed)?;
         Ok(Some((all.squeeze_dim::<1>(1), labels)))
     }
 
@@ -499,9 +499,11 @@ impl<B: GraphBackend> Task<B> for AutoEncoder<B> {
         Some((Tensor::cat(vec![logits, more.clone()], 0), labels.collect()))
     }
 
-    fn validate(&self, _: &Self::Inner, detail: Self::Detail, _: usize, _: Option<&Rank<B>>) -> Result<EdgeMetrics> {
+    fn validate(&self, _: &Self::Inner, detail: Self::Detail, _: usize, rank: Option<&Rank<B>>) -> Result<EdgeMetrics> {
         let (logits, labels) = detail.unwrap_or_else(|| unreachable!("every epoch has pairs"));
-        edge_metrics(logits, &labels.concat())
+        let metrics = edge_metrics(logits, &labels.concat());
+        settled::<B>(rank)?;
+        metrics
     }
 
     /// The last model is kept: nothing is chosen on pairs that it was trained on.
