@@ -9,9 +9,9 @@ use burn::tensor::backend::Backend;
 use graphsieve_kernels::{Age, CollectiveError, Communicator, DropEdge, GraphBackend};
 
 use super::device_graph::{DeviceGraph, DeviceRelation, csr, refused};
+use super::parameters::to_host;
 use crate::error::{Error, Result};
 use crate::graph::{Ages, EdgeMatrix, HeteroGraph, NodeType, Relation};
-use crate::models::parameters::to_host;
 use crate::nn::{Block, KeptRows, ages_between, edge_ages, edge_values, node_times};
 
 /// Which nodes each rank computes: of every type some that follow each other, so that ranks have about as many edges.

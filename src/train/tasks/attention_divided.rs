@@ -105,3 +105,15 @@ pub(super) fn scores<B: GraphBackend>(
     let embeddings = embeddings.unwrap_or_else(|e| unreachable!("a row per node: {e}"));
     Ok(HostScored { scores, embeddings })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hidden_rows_are_shared_where_ranks_would_compute_more_of_them_than_these_cost_to_send() {
+        let shared = |by_part, ranks| Reached { by_part, by_all: 100 }.is_worth_sharing(ranks);
+        assert_eq!([shared(62, 2), shared(63, 2)], [false, true]);
+        assert_eq!([shared(31, 4), shared(32, 4)], [false, true]);
+    }
+}
