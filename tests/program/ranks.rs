@@ -86,6 +86,8 @@ fn stage_2_over_the_whole_graph_on_several_ranks_is_that_on_one() {
     // Where all rows are computed they are divided, and all ranks drop the same.
     for more in [
         &[][..],
+        // Of products less than all are reachable.
+        &["--set", "split.train=0.1", "--set", "split.test=0.7", "--set", "loss.samples_per_relation=2"],
         &["--set", "train.rows=all", "--set", "model.dropout=0.2", "--set", "model.jump=concat"],
         &[
             "--set",

@@ -22,7 +22,7 @@ use cudarc::nccl::result::{self as nccl, NcclError};
 use cudarc::nccl::sys;
 
 use self::parts::{Parts, sum_of_own};
-use self::resources::{Memory, Resources, checked, device_fault, said};
+use self::resources::{HOST_WAITS, Memory, Resources, checked, device_fault, said};
 use self::watch::{Connection, OnDevice};
 use super::communicator::{COLLECTIVE_DEADLINE, Communicator};
 use super::environment::Rendezvous;
@@ -304,9 +304,12 @@ impl Collective<Cuda> for NcclLink {
     }
 
     fn note(&self) -> Option<String> {
-        let slow = "the host waits for every exchange between devices: update the driver to one of CUDA 12.5 or later, \
-                    with which they wait for each other";
-        (self.ranks > 1 && !self.ordered).then(|| slow.into())
+        (self.ranks > 1 && !self.ordered).then(|| {
+            format!(
+                "the host waits for every exchange between devices: {HOST_WAITS} is set, or the driver is older than \
+                 CUDA 12.5, from which on they wait for each other"
+            )
+        })
     }
 
     fn failure(&self, operation: &'static str) -> Option<CollectiveError> {
@@ -352,8 +355,8 @@ impl Communicator<Cuda> {
     /// Ranks meet where [`NcclConfig::rendezvous`] says, which [`LaunchEnvironment`](crate::LaunchEnvironment) reads.
     /// NCCL's calls come back at once and are watched: a thread waits for the end of each exchange, for an error of
     /// another rank and for the deadline, and gives the connection up after an error, which the other ranks then see.
-    /// The device waits for exchanges by itself where its driver is of CUDA 12.5 or later; else the host does, which
-    /// [`note`](Self::note) says.
+    /// The device waits for exchanges by itself where its driver is of CUDA 12.5 or later; else, and where
+    /// `GRAPHSIEVE_HOST_WAITS` is set, the host does, which [`note`](Self::note) says.
     /// Where they meet at an address they keep the connections that they met by: a process that ends without leaving is
     /// an error on all others at once. Over `NCCL_COMM_ID` only NCCL can tell, which may take until the deadline.
     /// Sums of rows are made in the order of the ranks, others in one that NCCL chooses; those of 16-bit values in f32.
