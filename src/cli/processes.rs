@@ -21,7 +21,7 @@ pub(super) fn launched(devices: usize) -> Result<Option<LaunchEnvironment>> {
         argument: error.variable.into(),
         expected: error.expected,
         found: error.found.unwrap_or_else(|| "nothing".into()),
-        help: "start all ranks with torchrun, srun or mpirun; unset the variables to train with one process".into(),
+        help: format!("{}; unset the variables to train with one process", error.help),
     })?;
     match read.filter(|process| process.ranks > 1) {
         Some(process) if devices > 1 => Err(Error::Usage {
