@@ -106,7 +106,7 @@ pub use manifest::Manifest;
 pub use npy::{matrix_shape, read_embeddings, write_npy, write_npy_f32};
 pub use npz::EdgeReading;
 pub use self_loops::SelfLoops;
-pub use sizes::{Degrees, RelationSizes, Sizes};
+pub use sizes::{Degrees, ReadLabels, RelationSizes, Sizes};
 pub use statistics::Statistics;
 pub use stored_split::{SplitRule, StoredSplit, TimeWindow, date};
 pub use subset::Subset;
