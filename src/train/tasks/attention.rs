@@ -151,20 +151,13 @@ pub struct EpochInput {
     shard: Shard,
 }
 
-/// Trains the attention network, scores every node with the best checkpoint and evaluates it once on the test labels.
+/// Trains the attention network, scores every node with the best checkpoint and evaluates it once on the test labels;
+/// as one of several ranks, where there are any: what rank 0 leaves.
 ///
 /// # Errors
-/// Data or a checkpoint that cannot be used, outputs that cannot be written, a loss that is not finite, or an
-/// interruption (everything is saved then).
-pub fn run<B: GraphBackend>(config: &Stage2Config, options: &RunOptions, device: &B::Device) -> Result<Stage2Outcome> {
-    Ok(alone(run_with::<B>(config, options, None, device)?))
-}
-
-/// [`run`] as one of several ranks, where there are any; what rank 0 leaves.
-///
-/// # Errors
-/// As for [`run`], and where another rank fails.
-pub fn run_with<B: GraphBackend>(
+/// Data or a checkpoint that cannot be used, outputs that cannot be written, a loss that is not finite, another rank
+/// that fails, or an interruption (everything is saved then).
+pub fn run<B: GraphBackend>(
     config: &Stage2Config,
     options: &RunOptions,
     rank: Option<&Rank<B>>,
@@ -337,7 +330,7 @@ fn fitted<B: GraphBackend>(
     let notes: Vec<String> = dataset.notes.iter().cloned().chain(decisions).chain(of_part).chain(filled).collect();
     let (runs, name, seed) = (&config.output.dir, &config.name, config.seed);
     let place = Place { runs, name, seed, config: &toml, origin, filling: filling.as_ref() };
-    let trained = trainer::train_with(&task, &place, options, &notes, rank, device)?;
+    let trained = trainer::train(&task, &place, options, &notes, rank, device)?;
     Ok(trained.map(|trained| Fitted { trained, task, known, features, of_all }))
 }
 

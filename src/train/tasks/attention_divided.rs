@@ -13,8 +13,8 @@ use crate::models::graph_part::{GraphPart, by_node};
 use crate::models::parameters::to_host;
 use crate::train::ranks::failed;
 
-/// The embeddings of the nodes of a rank, a matrix per type, and the logits of all nodes, those of one rank behind those
-/// of another. `x` is the input of all nodes.
+/// The embeddings of the nodes of a rank, a matrix per type, and the logits of all nodes, those of one rank behind
+/// those of another. `x` is the input of all nodes.
 pub(super) fn embedded<B: GraphBackend>(
     model: &TripleStreamGat<B>,
     part: &GraphPart<B>,

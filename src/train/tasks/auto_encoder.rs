@@ -39,7 +39,7 @@ use crate::train::full::Full;
 use crate::train::loading::transferred;
 use crate::train::plots::{self, Series};
 use crate::train::position::Position;
-use crate::train::ranks::{Rank, agree, alone, failed, of_part, planned};
+use crate::train::ranks::{Rank, agree, failed, of_part, planned};
 use crate::train::reconstruction::{EdgeMetrics, PairRows, Pairs, Scored, edge_metrics, metrics};
 use crate::train::runner::Runner;
 use crate::train::sampled::{Sampled, Sampling};
@@ -117,20 +117,22 @@ struct OnDevice<B: GraphBackend> {
 /// What a validation reads of an epoch: logits of pairs, and labels of all pairs by rank.
 type PairLogits<B> = (Tensor<B, 1>, Vec<Vec<u8>>);
 
-/// Trains the auto-encoder and writes its embeddings.
-///
-/// # Errors
-/// Data or a checkpoint that cannot be used, outputs that cannot be written, a loss that is not finite, or an
-/// interruption (everything is saved then).
-pub fn run<B: GraphBackend>(config: &Stage1Config, options: &RunOptions, device: &B::Device) -> Result<Stage1Outcome> {
-    Ok(alone(run_with::<B>(config, options, None, device)?))
+/// Those of all mini-batches of an epoch.
+fn together<B: GraphBackend>(batches: Vec<PairLogits<B>>) -> Option<PairLogits<B>> {
+    let (logits, labels): (Vec<_>, Vec<_>) = batches.into_iter().unzip();
+    let labels = labels.into_iter().reduce(|mut before, own| {
+        before.iter_mut().zip(own).for_each(|(before, own)| before.extend(own));
+        before
+    })?;
+    Some((Tensor::cat(logits, 0), labels))
 }
 
-/// [`run`] as one of several ranks, where there are any; what rank 0 leaves.
+/// Trains the auto-encoder and writes its embeddings; as one of several ranks, where there are any: what rank 0 leaves.
 ///
 /// # Errors
-/// As for [`run`], and where another rank fails.
-pub fn run_with<B: GraphBackend>(
+/// Data or a checkpoint that cannot be used, outputs that cannot be written, a loss that is not finite, another rank
+/// that fails, or an interruption (everything is saved then).
+pub fn run<B: GraphBackend>(
     config: &Stage1Config,
     options: &RunOptions,
     rank: Option<&Rank<B>>,
@@ -182,7 +184,7 @@ pub fn run_with<B: GraphBackend>(
     notes.extend(how);
     let (runs, name, seed) = (&config.output.dir, &config.name, config.seed);
     let place = Place { runs, name, seed, config: &toml, origin: Some(&origin), filling: filling.as_ref() };
-    let Some(trained) = trainer::train_with(&task, &place, options, &notes, rank, device)? else {
+    let Some(trained) = trainer::train(&task, &place, options, &notes, rank, device)? else {
         return Ok(None);
     };
     let Trained { model, led } = trained;
@@ -359,9 +361,9 @@ impl<B: GraphBackend> AutoEncoder<B> {
         z: &[Tensor<Autodiff<B>, 2>],
         tau: f64,
         labels: Vec<Vec<u8>>,
-    ) -> Losses<B, Option<PairLogits<B>>> {
+    ) -> Losses<B, Vec<PairLogits<B>>> {
         let Scored { loss, logits, .. } = pairs.score(z, tau, &self.device);
-        Losses { loss, terms: Vec::new(), detail: Some((logits.inner(), labels)) }
+        Losses { loss, terms: Vec::new(), detail: vec![(logits.inner(), labels)] }
     }
 
     fn sampled(
@@ -392,7 +394,7 @@ impl<B: GraphBackend> Task<B> for AutoEncoder<B> {
     /// The pairs of a rank in an epoch with the labels of all ranks' pairs, and the temperature.
     type Input = ((Pairs, Vec<Vec<u8>>), f64);
     type Part = PairBatch;
-    type Detail = Option<PairLogits<B>>;
+    type Detail = Vec<PairLogits<B>>;
     type Figures = EdgeMetrics;
     type Line = EpochLine;
 
@@ -471,10 +473,10 @@ impl<B: GraphBackend> Task<B> for AutoEncoder<B> {
     }
 
     fn gathered(&self, own: Self::Detail, rank: &Rank<B>) -> Result<Self::Detail> {
-        let Some((logits, labels)) = own else { return Ok(None) };
+        let Some((logits, labels)) = together(own) else { return Ok(Vec::new()) };
         let rows: Vec<usize> = labels.iter().map(Vec::len).collect();
         let all = rank.all_gather_rows(logits.unsqueeze_dim::<2>(1), &rows).map_err(failed)?;
-        Ok(Some((all.squeeze_dim::<1>(1), labels)))
+        Ok(vec![(all.squeeze_dim::<1>(1), labels)])
     }
 
     fn batch(&self, model: &Self::Model, batch: Batch<Autodiff<B>, PairBatch>) -> Result<Losses<B, Self::Detail>> {
@@ -493,14 +495,13 @@ impl<B: GraphBackend> Task<B> for AutoEncoder<B> {
         Ok(self.scored(pairs, &z, tau, labels))
     }
 
-    fn joined(&self, before: Self::Detail, own: Self::Detail) -> Self::Detail {
-        let (Some((logits, labels)), Some((more, of_more))) = (before, &own) else { return own };
-        let labels = labels.into_iter().zip(of_more).map(|(labels, more)| [&labels[..], more].concat());
-        Some((Tensor::cat(vec![logits, more.clone()], 0), labels.collect()))
+    fn joined(&self, mut before: Self::Detail, own: Self::Detail) -> Self::Detail {
+        before.extend(own);
+        before
     }
 
     fn validate(&self, _: &Self::Inner, detail: Self::Detail, _: usize, _: Option<&Rank<B>>) -> Result<EdgeMetrics> {
-        let (logits, labels) = detail.unwrap_or_else(|| unreachable!("every epoch has pairs"));
+        let (logits, labels) = together(detail).unwrap_or_else(|| unreachable!("every epoch has pairs"));
         edge_metrics(logits, &labels.concat())
     }
 
