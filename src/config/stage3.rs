@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::document::Table;
-use super::load::{MAX_NAME, STAGE2, stage_document, stage2};
+use super::load::{STAGE2, stage_document, stage2};
 use super::neighbourhood::NeighbourhoodConfig;
 use super::ranges::*;
-use super::reader::{Document, Unread, Variant};
+use super::reader::{Document, MAX_NAME, Unread, Variant};
 use super::schema::Stage2Config;
 use super::sections::{LabelSplit, OutputConfig, RankingMetric, Stage2Input, embeddings_at};
 use crate::error::Result;

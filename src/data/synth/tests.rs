@@ -3,6 +3,7 @@ use ndarray::{Array2, Axis, concatenate};
 use super::*;
 use crate::data::logistic::LogisticRegression;
 use crate::data::split::{Split, SplitFractions};
+use crate::error::Error;
 
 fn quickstart(seed: u64) -> Dataset {
     generate(&SynthConfig { seed, ..SynthConfig::default() }, &|_, _, _| {}).unwrap()

@@ -1,11 +1,27 @@
 //! The known anomalies that a model takes for the likes of a node.
 
 use ndarray::Array2;
+use serde::{Deserialize, Serialize};
 
 use super::MOST_SIMILAR;
-use super::explanation::SimilarPart;
 use super::names::Names;
 use crate::score::ScoredRun;
+
+/// A known anomaly whose embedding points where that of the node does.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SimilarPart {
+    pub node: u32,
+    /// `type:id`
+    pub name: String,
+    /// Cosine of the two embeddings.
+    pub similarity: f64,
+    /// 1: an anomaly.
+    pub label: u8,
+    /// Part of the labels that it is from.
+    pub part: String,
+    /// Its own score.
+    pub score: Option<f32>,
+}
 
 /// Where embeddings are and which nodes are known to be anomalous.
 pub(in crate::score) struct Known<'a> {
