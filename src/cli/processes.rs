@@ -84,7 +84,7 @@ struct Other {
     said: JoinHandle<String>,
 }
 
-/// The ranks behind rank 0, which is this process. Whoever drops it ends them.
+/// The ranks behind rank 0, which is this process. Dropping it ends them.
 struct Others(Vec<Other>);
 
 impl Others {

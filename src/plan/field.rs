@@ -61,7 +61,7 @@ impl Scaled<'_> {
         self.united(drawn)
     }
 
-    /// By type, what is in one of its parts at least.
+    /// By type, the union of its parts, which overlap as if they were drawn independently.
     fn united(self, drawn: Vec<Vec<Drawn>>) -> Vec<Nodes> {
         let unite = |(t, drawn): (usize, Vec<Drawn>)| {
             let all = self.nodes(t).max(1.0);

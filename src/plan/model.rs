@@ -13,7 +13,8 @@ use crate::graph::Sizes;
 /// five epochs on two H100 in `src/bench/RESULTS.md`, "Several devices": that they agree predicts nothing.
 pub(super) const HOST_WAIT_MS: f64 = 1.25;
 
-/// Features may take one part in so many of the memory to lie there in mini-batches, see `loader.transfer`.
+/// In mini-batches all features lie on the device where they take its memory divided by this at most, see
+/// `loader.transfer`.
 const RESIDENT_SHARE: f64 = 4.0;
 
 /// What is planned: a model on a graph, and how it goes through it.

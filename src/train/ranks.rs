@@ -48,12 +48,12 @@ pub fn shard_of<B: GraphBackend>(rank: Option<&Rank<B>>) -> Shard {
     rank.map_or(Shard::WHOLE, |rank| Shard { rank: rank.rank(), ranks: rank.ranks() })
 }
 
-/// The rank whose part of the rows something is.
+/// The rank of a training whose rows are divided: there always is one.
 pub fn of_part<R>(rank: Option<&R>) -> &R {
     rank.unwrap_or_else(|| unreachable!("a part is that of a rank"))
 }
 
-/// What a training that has no other ranks left.
+/// What a training on one rank left: rank 0 always leaves something.
 pub fn alone<T>(left: Option<T>) -> T {
     left.unwrap_or_else(|| unreachable!("one rank alone is rank 0"))
 }
@@ -80,8 +80,7 @@ pub fn check(config: &RunConfig, ranks: usize) -> Result<()> {
     })
 }
 
-/// What all ranks do that have plans of their own: mini-batches where one of them needs them, since devices need not
-/// have the same memory.
+/// One plan for all ranks: mini-batches where any of them needs them, since devices need not have the same memory.
 ///
 /// # Errors
 /// A rank that fails.
@@ -199,7 +198,7 @@ pub fn as_rank<B: GraphBackend, T>(rank: &Rank<B>, work: impl FnOnce() -> Result
 /// `work` of all ranks on threads of this process; what rank 0 leaves.
 ///
 /// # Errors
-/// That of the rank that failed first of itself.
+/// That of the first rank that failed by itself, and not because another one did.
 pub fn on_threads<B: GraphBackend, T: Send>(
     ranks: Vec<(Rank<B>, B::Device)>,
     work: impl Fn(&Rank<B>, &B::Device) -> Result<Option<T>> + Sync,

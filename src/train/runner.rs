@@ -25,7 +25,7 @@ pub struct Step<B: GraphBackend, D> {
     pub share: f64,
     /// Whether it ends the epoch.
     pub last: bool,
-    /// Another model may be trained in this process. Nobody waits for a mini-batch within it.
+    /// Held during the step, because other models may be trained in this process; not while a mini-batch is waited for.
     pub turn: AutodiffTurn,
 }
 

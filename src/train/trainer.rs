@@ -22,8 +22,8 @@ use crate::models::weights::Weights;
 use crate::run::bundle::Origin;
 use crate::run::interrupt;
 
-/// Epochs whose losses are on the device. The allocator goes through all that lives there for every tensor that it
-/// makes.
+/// Epochs whose losses wait on the device to be read, at most: the allocator goes through all tensors there for every
+/// new one.
 const MAX_UNREAD: usize = 32;
 
 /// A training in progress, without files.
