@@ -157,13 +157,13 @@ impl Adjacency {
     pub(crate) fn from_checked_spans(
         row_start: Vec<u64>,
         row_end: &[u64],
-        col_idx: impl Into<Array<u32>>,
+        col_idx: Array<u32>,
         num_cols: usize,
     ) -> Self {
         let lengths = row_start.iter().zip(row_end).map(|(start, end)| end - start);
         let mut edge_ptr: Vec<u64> = std::iter::once(0).chain(lengths).collect();
         accumulate(&mut edge_ptr);
-        Self { edge_ptr, row_start: Some(row_start), col_idx: col_idx.into(), num_cols }
+        Self { edge_ptr, row_start: Some(row_start), col_idx, num_cols }
     }
 
     /// Builds sorted rows from `(destination row, source column)` pairs of local ids; duplicates are removed.

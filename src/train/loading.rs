@@ -11,10 +11,10 @@ use crate::sampler::NeighbourSampler;
 /// Batches of the presampled epoch that decide which features stay on the device.
 pub const PRESAMPLED: usize = 64;
 
-/// Features may take the memory divided by this at most: the rest is for adjacencies and batches.
+/// Features may take one part in so many of the memory: the rest is for adjacencies and batches.
 const RESIDENT_SHARE: u64 = 4;
 
-/// A limit below the device's memory divided by this is tight: pages of the allocator are a sixteenth of the memory.
+/// Less than one part in so many of the memory is a small part: pages of the allocator are a sixteenth of it.
 const TIGHT_SHARE: u64 = 4;
 
 /// The nodes whose features stay on the device for good.
@@ -65,7 +65,7 @@ pub fn placement<B: GraphBackend>(
     }
 }
 
-/// The store with the transfer by which rows leave it, and that transfer in words.
+/// The store as rows are to leave it, and how that is.
 ///
 /// # Errors
 /// [`Error::Device`] for a transfer that is asked for and that the device does not have.

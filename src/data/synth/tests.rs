@@ -1,6 +1,7 @@
 use ndarray::{Array2, Axis, concatenate};
 
 use super::*;
+use crate::config::PipelineSynth;
 use crate::data::logistic::LogisticRegression;
 use crate::data::split::{Split, SplitFractions};
 use crate::error::Error;
