@@ -9,6 +9,7 @@ use burn::tensor::backend::Backend;
 use graphsieve_kernels::{Age, CollectiveError, Communicator, DropEdge, GraphBackend};
 
 use super::device_graph::{DeviceGraph, DeviceRelation, csr, refused};
+use super::parameters::to_host;
 use crate::error::{Error, Result};
 use crate::graph::{Ages, EdgeMatrix, HeteroGraph, NodeType, Relation};
 use crate::nn::{Block, KeptRows, ages_between, edge_ages, edge_values, node_times};
@@ -55,7 +56,8 @@ impl Division {
         self.starts[t].windows(2).map(|ends| ends[1] - ends[0]).collect()
     }
 
-    fn ranks(&self) -> usize {
+    /// How many ranks there are.
+    pub fn ranks(&self) -> usize {
         self.starts.first().map_or(0, |starts| starts.len() - 1)
     }
 
@@ -191,12 +193,8 @@ impl<B: GraphBackend> GraphPart<B> {
         before: &[Tensor<B, 2>],
         rank: &Communicator<B::Plain>,
     ) -> Result<Vec<Tensor<B, 2>>, CollectiveError> {
-        let mut all: Vec<Tensor<B, 2>> = Vec::with_capacity(own.len());
-        for (t, own) in own.into_iter().enumerate() {
-            let after = all.last().or(before.last());
-            all.push(rank.all_gather_rows_after(own, &self.division.counts(t), after)?);
-        }
-        Ok(all)
+        let counts: Vec<Vec<usize>> = (0..own.len()).map(|t| self.division.counts(t)).collect();
+        gathered(own, &counts, before, rank)
     }
 
     /// One matrix of all nodes, those of one rank behind those of another, out of the rows of this rank by type; behind
@@ -215,10 +213,34 @@ impl<B: GraphBackend> GraphPart<B> {
     }
 }
 
-/// The rows of all nodes by their numbers, out of those of a matrix `[nodes, width]` where each has its place.
-pub fn by_node(rows: &[f32], places: &[u32]) -> Vec<f32> {
+/// By type the rows of all ranks, out of those of this one; `counts` has how many each rank has. See
+/// [`GraphPart::gathered`].
+///
+/// # Errors
+/// A rank that fails.
+pub fn gathered<B: GraphBackend>(
+    own: Vec<Tensor<B, 2>>,
+    counts: &[Vec<usize>],
+    before: &[Tensor<B, 2>],
+    rank: &Communicator<B::Plain>,
+) -> Result<Vec<Tensor<B, 2>>, CollectiveError> {
+    let mut all: Vec<Tensor<B, 2>> = Vec::with_capacity(own.len());
+    for (own, counts) in own.into_iter().zip(counts) {
+        let after = all.last().or(before.last());
+        all.push(rank.all_gather_rows_after(own, counts, after)?);
+    }
+    Ok(all)
+}
+
+/// The rows of all nodes by their numbers, out of a matrix `[nodes, width]` of all ranks where each has its place.
+///
+/// # Errors
+/// A rank that fails.
+pub fn by_node<B: GraphBackend>(rows: Tensor<B, 2>, places: &[u32], rank: &Communicator<B::Plain>) -> Result<Vec<f32>> {
+    let rows = to_host(rows);
+    rank.settled().map_err(failed)?;
     let width = rows.len() / places.len().max(1);
-    places.iter().flat_map(|&place| &rows[place as usize * width..][..width]).copied().collect()
+    Ok(places.iter().flat_map(|&place| &rows[place as usize * width..][..width]).copied().collect())
 }
 
 /// What a training says of an exchange that gave nothing.

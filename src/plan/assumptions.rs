@@ -59,9 +59,9 @@ pub(super) fn of(model: &Model<'_>, options: &PlanOptions) -> Vec<String> {
                 .to_owned(),
         ],
         Way::ReachableRows => vec![format!(
-            "every device holds graph and features, and of several each also the edges into its rows, to score \
-             (Stage 1 embeds all nodes on one); the rows that a part of the loss reaches are estimated from degrees, as if edges \
-             were drawn one by one: on one device {:.0} % of the activations of all rows",
+            "every device holds graph and features, and of several each also the edges into its rows, to score; \
+             the rows that a part of the loss reaches are estimated from degrees, as if edges were drawn one by one: on \
+             one device {:.0} % of the activations of all rows",
             100.0 * (alone.activations - at_hand) / (model.results(model.nodes(), 2.0) - at_hand).max(1.0)
         )],
         Way::MiniBatches => vec![

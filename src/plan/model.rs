@@ -101,15 +101,10 @@ impl<'a> Model<'a> {
 
     /// What the layers make of the rows of one device, without gradients, and what all devices give each other of it.
     pub fn scoring_results(&self, ranks: f64) -> f64 {
-        let ranks = if self.divides_scores() { ranks } else { 1.0 };
         // Rows of all nodes between layers, then what the last one makes of all.
         let widest = self.network.layers.iter().map(|layer| layer.output).max().unwrap_or(0) as f64;
         let gathered = if ranks > 1.0 { self.nodes() * (widest * self.element() + 4.0) } else { 0.0 };
         self.results(self.nodes() / ranks, 1.0) + gathered
-    }
-
-    fn divides_scores(&self) -> bool {
-        self.way == Way::AllRows || self.network.scores_divided
     }
 
     /// Steps of an epoch.
@@ -194,8 +189,8 @@ impl<'a> Model<'a> {
         let graph = match self.way {
             Way::AllRows if ranks > 1.0 => self.part_bytes(ranks),
             // A part beside the whole, to score.
-            Way::ReachableRows if self.divides_scores() => whole + self.part_bytes(ranks),
-            Way::AllRows | Way::ReachableRows | Way::MiniBatches => whole,
+            Way::ReachableRows => whole + self.part_bytes(ranks),
+            Way::AllRows | Way::MiniBatches => whole,
         };
         match self.way {
             Way::AllRows | Way::ReachableRows => {
@@ -255,7 +250,6 @@ impl<'a> Model<'a> {
 
     /// Scores of all nodes, forward alone over all edges; none where that goes layer by layer through host memory.
     fn scoring(&self, ranks: usize, per_host: usize, rates: Rates) -> Option<Scoring> {
-        let ranks = if self.divides_scores() { ranks } else { 1 };
         let compute = self.all_rows(ranks as f64, false) / (1e6 * rates.device);
         let exchange = match ranks {
             1 => 0.0,

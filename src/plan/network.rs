@@ -31,8 +31,6 @@ pub struct Network<'a> {
     /// Widths of the rows that ranks give each other between the layers where rows are divided; of the result in f32.
     pub gathered: Vec<usize>,
     pub result: usize,
-    /// Whether several devices divide the rows to score where they train on reachable ones.
-    pub scores_divided: bool,
     pub loss: Loss,
 }
 
@@ -138,7 +136,6 @@ fn auto_encoder<'a>(config: &'a Stage1Config, sizes: &Sizes, width: usize, scale
         at_hand: if whole { into * width as f64 } else { 0.0 },
         gathered: vec![hidden],
         result: out,
-        scores_divided: false,
         loss,
     }
 }
@@ -183,7 +180,6 @@ fn attention<'a>(config: &'a Stage2Config, sizes: &Sizes, width: usize, scale: f
         at_hand: 0.0,
         gathered: vec![hidden],
         result: 1,
-        scores_divided: true,
         loss,
     }
 }
@@ -276,7 +272,6 @@ fn classifier<'a>(config: &'a ClassifyConfig, sizes: &Sizes, width: usize, scale
         kept: 1.0,
         at_hand: 0.0,
         result: classes,
-        scores_divided: true,
         loss: Loss { labels, seeds, most_batches: seeds, ..Loss::default() },
     })
 }

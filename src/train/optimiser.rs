@@ -111,7 +111,7 @@ impl<B: GraphBackend, M: AutodiffModule<Autodiff<B>>> Optimiser<B, M> {
         let loss = self.scaled(loss);
         let grads = rank.backward(|| loss.backward()).map_err(failed)?;
         match self.gradient(&model, GradientsParams::from_grads(grads, &model), &device) {
-            Some(gradient) => Ok(self.descend(model, rank.all_reduce(gradient).map_err(failed)?, learning_rate)),
+            Some(gradient) => Ok(self.descend(model, rank.all_reduce_queued(gradient).map_err(failed)?, learning_rate)),
             None => Ok(model),
         }
     }

@@ -11,9 +11,10 @@
 //! ([`GraphPart`](crate::models::graph_part::GraphPart)). All ranks then validate and score together.
 //!
 //! Reachable rows of Stages 1 and 2 are those that a rank's shard of the loss depends on, out of the whole graph, which
-//! every rank has: how much less that is than all of them depends on the graph. Stage 2 is scored by divided rows all
-//! the same; Stage 1 embeds all nodes on rank 0, at the end. Where mini-batches are trained all ranks score layer by
-//! layer, each some of the nodes.
+//! every rank has: how much less that is than all of them depends on the graph. In Stage 2 ranks share the hidden rows,
+//! each computes some and gets the others, where more of them would be computed several times than these cost to send.
+//! Stage 2 is scored and Stage 1 embeds by divided rows all the same. Where mini-batches are trained all ranks score
+//! layer by layer, each some of the nodes.
 //!
 //! Dropout is drawn by the rows that a rank computes: with it, a training on several ranks draws otherwise than one on
 //! one rank, as it does with mini-batches of another size. Where all rows of the graph are computed, divided or not,
@@ -56,6 +57,15 @@ pub fn of_part<R>(rank: Option<&R>) -> &R {
 /// What a training on one rank left: rank 0 always leaves something.
 pub fn alone<T>(left: Option<T>) -> T {
     left.unwrap_or_else(|| unreachable!("one rank alone is rank 0"))
+}
+
+/// Makes sure that what was read is what the ranks have made together: exchanges that nobody has waited for have ended as
+/// they should.
+///
+/// # Errors
+/// A rank that fails.
+pub fn settled<B: GraphBackend>(rank: Option<&Rank<B>>) -> Result<()> {
+    rank.map_or(Ok(()), |rank| rank.settled().map_err(failed))
 }
 
 /// Refuses what cannot be trained on `ranks` ranks.

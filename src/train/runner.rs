@@ -92,7 +92,7 @@ impl<B: GraphBackend, T: Task<B>> Runner<B, T> {
                     None => (sums, details),
                     Some(rank) => {
                         let count = sums.len();
-                        let sums = rank.all_reduce(Tensor::cat(sums, 0)).map_err(failed)?;
+                        let sums = rank.all_reduce_queued(Tensor::cat(sums, 0)).map_err(failed)?;
                         let values = (0..count).map(|at| sums.clone().narrow(0, at, 1)).collect();
                         (values, task.gathered(details, rank)?)
                     }

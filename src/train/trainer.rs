@@ -5,12 +5,12 @@ use std::path::Path;
 use burn::backend::Autodiff;
 use burn::module::AutodiffModule;
 use burn::tensor::Tensor;
-use graphsieve_kernels::GraphBackend;
+use graphsieve_kernels::{Communicator, GraphBackend};
 use serde::{Deserialize, Serialize};
 
 use super::optimiser::{Optimiser, learning_rate};
 use super::position::Position;
-use super::ranks::{Next, Rank, shard_of, shared, told};
+use super::ranks::{Next, Rank, settled, shard_of, shared, told};
 use super::runner::{Epoch, Runner};
 use super::session::{Restored, RunOptions, Session, Start, best_file, check_finite, open_or_create, restored};
 use super::task::{Judgement, Task};
@@ -146,6 +146,7 @@ impl<'t, B: GraphBackend, T: Task<B>> Trainer<'t, B, T> {
         for Pending { epoch, rate, values } in self.pending.drain(..) {
             let values: Vec<f32> = values.into_iter().map(|value| to_host(value)[0]).collect();
             check_device()?;
+            settled::<B>(self.rank)?;
             // The terms before their sum: the message names what diverged.
             for (term, &value) in T::TERMS.iter().zip(&values).rev() {
                 check_finite(term, value, epoch)?;
@@ -281,7 +282,9 @@ fn lead<B: GraphBackend, T: Task<B>>(
         origin.begin(&session.run, start.as_ref().map(Start::run))?;
     }
     let begins = start.map(|start| format!("begins with the weights of {}", start.run().display()));
-    notes.iter().cloned().chain(begins).chain(trainer.runner.note()).for_each(|note| session.note(&note));
+    let slower = rank.and_then(Communicator::note);
+    let begins = begins.into_iter().chain(slower).chain(trainer.runner.note());
+    notes.iter().cloned().chain(begins).for_each(|note| session.note(&note));
 
     // A run that had stopped when it was saved has nothing left to do.
     let mut over = task.is_over(&position);

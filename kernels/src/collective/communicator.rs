@@ -120,12 +120,29 @@ impl<B: CollectiveBackend<Plain = B>> Communicator<B> {
         &self.device
     }
 
+    /// What is slower than it need be, for the user.
+    pub fn note(&self) -> Option<String> {
+        self.link.note()
+    }
+
     fn exchange<A: CollectiveBackend<Plain = B>, const D: usize>(
         &self,
         operation: CollectiveOperation,
         x: Tensor<A, D>,
     ) -> Result<Tensor<A, D>, CollectiveError> {
-        self.exchange_in(Chain::Free, operation, x)
+        let out = self.exchange_in(Chain::Free, operation, x)?;
+        self.settled()?;
+        Ok(out)
+    }
+
+    /// Waits for the exchanges that were left to the device: [`all_reduce_queued`](Self::all_reduce_queued),
+    /// [`all_gather_rows_after`](Self::all_gather_rows_after) and those of backward passes. What is computed from their
+    /// results is right where this is no error, however much later it is read.
+    ///
+    /// # Errors
+    /// For every [`CollectiveFault`].
+    pub fn settled(&self) -> Result<(), CollectiveError> {
+        self.link.settled()
     }
 
     fn exchange_in<A: CollectiveBackend<Plain = B>, const D: usize>(
@@ -156,6 +173,18 @@ impl<B: CollectiveBackend<Plain = B>> Communicator<B> {
         self.exchange(CollectiveOperation::AllReduce, x)
     }
 
+    /// [`all_reduce`](Self::all_reduce) that nobody waits for here: what is queued behind it on the device has its sum,
+    /// and what went wrong is an error of a later call, of [`settled`](Self::settled) at the latest.
+    ///
+    /// # Errors
+    /// For every [`CollectiveFault`].
+    pub fn all_reduce_queued<A: CollectiveBackend<Plain = B>, const D: usize>(
+        &self,
+        x: Tensor<A, D>,
+    ) -> Result<Tensor<A, D>, CollectiveError> {
+        self.exchange_in(Chain::Free, CollectiveOperation::AllReduce, x)
+    }
+
     /// The rows of all ranks, one rank behind the other, on every rank.
     ///
     /// # Shapes
@@ -178,7 +207,7 @@ impl<B: CollectiveBackend<Plain = B>> Communicator<B> {
     /// [`all_gather_rows`](Self::all_gather_rows) in a chain, behind `after`, the result of the one before: whoever
     /// differentiates this one differentiates that one, too, later, and with a gradient of zero where nothing else
     /// depends on it. Ranks that go on with different ones of several matrices so make the same calls in the same
-    /// order.
+    /// order. Nobody waits for the rows here, see [`settled`](Self::settled).
     ///
     /// # Errors
     /// For every [`CollectiveFault`].
@@ -352,7 +381,8 @@ impl<B: CollectiveBackend<Plain = B>> Communicator<B> {
     /// that waits there hands over its turn.
     ///
     /// # Errors
-    /// Where an exchange failed, with NaN in its gradients; see [`CollectiveFault`].
+    /// Where an exchange failed, with NaN in its gradients; see [`CollectiveFault`]. What is left to the device fails
+    /// later, see [`settled`](Self::settled).
     pub fn backward<T>(&self, pass: impl FnOnce() -> T) -> Result<T, CollectiveError> {
         let result = match &self.turn {
             None => {

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Instant;
 
 use burn::tensor::backend::Backend;
 use burn_backend::tensor::FloatTensor;
@@ -34,10 +33,10 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    pub(super) fn add(&mut self, bytes: usize, since: Instant) {
+    pub(super) fn add(&mut self, bytes: usize, seconds: f64) {
         self.calls += 1;
         self.bytes += bytes as u64;
-        self.seconds += since.elapsed().as_secs_f64();
+        self.seconds += seconds;
     }
 }
 
@@ -68,11 +67,27 @@ pub trait Collective<B: Backend>: fmt::Debug + Send + Sync {
     fn traffic(&self) -> Traffic;
 
     /// Does with the other ranks what `call` says, to `x` and to theirs; comes back with an error once the deadline is
-    /// over, and at once after a rank has failed. It waits for what the others give, never for what they take.
+    /// over, and at once after a rank has failed. It waits for what the others give, never for what they take; or it
+    /// leaves the waiting to the device, whose work on the result comes behind it.
+    ///
+    /// # Errors
+    /// For every [`CollectiveFault`](crate::CollectiveFault); those of what is left to the device are told by a later
+    /// call.
+    fn exchange(&self, call: Call<'_>, x: FloatTensor<B>) -> Result<FloatTensor<B>, CollectiveError>;
+
+    /// Waits for what was left to the device: an error where the results of [`exchange`](Self::exchange) are not what
+    /// they should be.
     ///
     /// # Errors
     /// For every [`CollectiveFault`](crate::CollectiveFault).
-    fn exchange(&self, call: Call<'_>, x: FloatTensor<B>) -> Result<FloatTensor<B>, CollectiveError>;
+    fn settled(&self) -> Result<(), CollectiveError> {
+        Ok(())
+    }
+
+    /// What is slower than it need be, for the user.
+    fn note(&self) -> Option<String> {
+        None
+    }
 
     /// Why no further exchange succeeds.
     fn failure(&self, operation: &'static str) -> Option<CollectiveError>;

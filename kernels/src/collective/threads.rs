@@ -177,7 +177,8 @@ impl<B: Backend> Collective<B> for ThreadLink<B> {
         let out = result::<B>(operation, self.rank, parts, output, dtype, &device);
         sync()?;
         let bytes = out.shape().num_elements() * dtype.size();
-        self.traffic.lock().unwrap_or_else(PoisonError::into_inner).add(bytes, own_is_done);
+        let seconds = own_is_done.elapsed().as_secs_f64();
+        self.traffic.lock().unwrap_or_else(PoisonError::into_inner).add(bytes, seconds);
         let mut state = self.state();
         if let Some(found) = state.rounds.get_mut(&round) {
             found.readers -= 1;
@@ -247,7 +248,7 @@ fn joined<B: Backend>(parts: impl IntoIterator<Item = FloatTensor<B>>) -> FloatT
 }
 
 /// The sum in the order given, in f32.
-fn sum<B: Backend>(parts: impl Iterator<Item = FloatTensor<B>>, dtype: DType) -> FloatTensor<B> {
+pub(super) fn sum<B: Backend>(parts: impl Iterator<Item = FloatTensor<B>>, dtype: DType) -> FloatTensor<B> {
     let wide = |part| if dtype == DType::F32 { part } else { B::float_cast(part, DType::F32.into()) };
     let sum = parts.map(wide).reduce(B::float_add).expect("a group has a rank");
     if dtype == DType::F32 { sum } else { B::float_cast(sum, dtype.into()) }

@@ -41,12 +41,13 @@ fn gradients_between_threads_are_differences_of_the_sum_of_losses<B: GraphBacken
 
 graphsieve_kernels::on_cuda! {
     mod nccl {
+        use std::net::TcpListener;
         use std::time::{Duration, Instant};
 
         use burn::tensor::Tensor;
         use burn_cuda::CudaDevice;
         use graphsieve_kernels::testing::harness::{Device, TWO_CUDA_DEVICES, trial};
-        use graphsieve_kernels::{CollectiveFault, Cuda};
+        use graphsieve_kernels::{CollectiveFault, Cuda, NcclConfig, Rendezvous};
 
         use super::*;
 
@@ -86,12 +87,55 @@ graphsieve_kernels::on_cuda! {
             assert!(late.iter().all(|(_, took)| *took < 2 * deadline), "{late:?}");
         }
 
+        /// Ranks as processes are: nobody waits for their exchanges but the device.
+        fn exchanges_that_are_left_to_the_device_come_in_order_and_end_where_a_rank_leaves() {
+            const STEPS: usize = 200;
+            let free = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap();
+            let step = |rank: &Communicator<Cuda>, x: Tensor<Cuda, 2>| {
+                let mean = rank.all_reduce_queued(x)? * 0.5;
+                let all = rank.all_gather_rows_after(mean, &[1, 1], None)?;
+                Ok::<_, graphsieve_kernels::CollectiveError>(all.narrow(0, 1 - rank.rank(), 1) + 1.0)
+            };
+            let work = |rank: usize| {
+                let (device, rendezvous) = (CudaDevice::new(rank), Some(Rendezvous::Address(free.to_string())));
+                let (ranks, deadline, compare_calls) = (2, COLLECTIVE_DEADLINE, true);
+                let config = NcclConfig { rank, ranks, device: device.clone(), rendezvous, deadline, compare_calls };
+                let rank = Communicator::nccl(config).unwrap_or_else(|error| panic!("{error}"));
+                // Large enough for a step that does not wait for the one before to be wrong.
+                let mut x = Tensor::<Cuda, 2>::ones([1, 1 << 22], &device) * (1 + 2 * rank.rank()) as f32;
+                for _ in 0..STEPS {
+                    x = step(&rank, x).unwrap_or_else(|error| panic!("{error}"));
+                }
+                let values = x.clone().into_data().to_vec::<f32>().unwrap();
+                rank.settled().unwrap_or_else(|error| panic!("{error}"));
+                assert!(values.iter().all(|value| *value == (2 + STEPS) as f32), "{:?}", &values[..4]);
+                if rank.rank() == 1 {
+                    return None;
+                }
+                let start = Instant::now();
+                let error = step(&rank, x).and_then(|_| rank.settled()).expect_err("the other rank has left");
+                Some((error, start.elapsed()))
+            };
+            let work = &work;
+            std::thread::scope(|scope| {
+                let other = scope.spawn(move || work(1));
+                let (error, took) = work(0).unwrap();
+                assert!(other.join().unwrap().is_none());
+                assert!(matches!(error.fault, CollectiveFault::Lost { rank: 1, .. }), "{error}");
+                assert!(took < COLLECTIVE_DEADLINE, "{took:?}");
+            });
+        }
+
         /// On CUDA, where there are two devices.
         pub fn trials() -> Vec<Trial> {
             let on_two = |name: &str, body: fn()| trial(Some(Device::Cuda), name, &[TWO_CUDA_DEVICES], body);
             vec![
                 on_two("nccl::exchanges", exchanges_over_nccl_are_what_plain_loops_give),
                 on_two("nccl::gradients", gradients_over_nccl_are_differences_of_the_sum_of_losses),
+                on_two(
+                    "nccl::queued",
+                    exchanges_that_are_left_to_the_device_come_in_order_and_end_where_a_rank_leaves,
+                ),
                 on_two("nccl::errors", ranks_over_nccl_that_disagree_or_are_late_get_errors),
             ]
         }

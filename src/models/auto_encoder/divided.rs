@@ -47,6 +47,26 @@ impl<B: GraphBackend> DividedInputs<B> {
         Self { part, normalisation, inputs: Inputs { rows, chunk_rows } }
     }
 
+    /// The same out of the inputs of all nodes, of a rank that has the whole graph.
+    pub fn of_whole(
+        part: GraphPart<B>,
+        graph: &HeteroGraph,
+        causal: bool,
+        Inputs { rows, chunk_rows }: Inputs<B>,
+        device: &B::Device,
+    ) -> Self {
+        let normalisation = BatchNormalisation::of_part(graph, causal, |t| part.own(t), device);
+        let of_own = |(t, rows): (usize, Tensor<B, 2>)| match part.own(t) {
+            own if own.is_empty() => blank([0, rows.dims()[1]], &rows),
+            own => rows.narrow(0, own.start, own.len()),
+        };
+        let rows = match chunk_rows {
+            None => rows.into_iter().enumerate().map(of_own).collect(),
+            Some(_) => rows,
+        };
+        Self { part, normalisation, inputs: Inputs { rows, chunk_rows } }
+    }
+
     /// Edges into the nodes of this rank.
     pub fn num_edges(&self) -> usize {
         self.part.num_edges()

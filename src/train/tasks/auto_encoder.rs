@@ -26,7 +26,7 @@ use crate::models::auto_encoder::{
 };
 use crate::models::device_graph::{DeviceGraph, check_device, upload_features};
 use crate::models::graph_part::{Division, GraphPart, by_node};
-use crate::models::parameters::{Export, Parameters, rows_to_host, to_host};
+use crate::models::parameters::{Export, Parameters, rows_to_host};
 use crate::models::precision::{as_data, dtype, dtype_on};
 use crate::models::receptive_field::ReceptiveField;
 use crate::models::weights::ModelSpec;
@@ -39,7 +39,7 @@ use crate::train::full::Full;
 use crate::train::loading::transferred;
 use crate::train::plots::{self, Series};
 use crate::train::position::Position;
-use crate::train::ranks::{Rank, agree, failed, of_part, planned};
+use crate::train::ranks::{Rank, agree, failed, of_part, planned, settled};
 use crate::train::reconstruction::{EdgeMetrics, PairRows, Pairs, Scored, edge_metrics, metrics};
 use crate::train::runner::Runner;
 use crate::train::sampled::{Sampled, Sampling};
@@ -118,7 +118,7 @@ struct OnDevice<B: GraphBackend> {
 type PairLogits<B> = (Tensor<B, 1>, Vec<Vec<u8>>);
 
 /// Those of all mini-batches of an epoch.
-fn together<B: GraphBackend>(batches: Vec<PairLogits<B>>) -> Option<PairLogits<B>> {
+fn of_all_batches<B: GraphBackend>(batches: Vec<PairLogits<B>>) -> Option<PairLogits<B>> {
     let (logits, labels): (Vec<_>, Vec<_>) = batches.into_iter().unzip();
     let labels = labels.into_iter().reduce(|mut before, own| {
         before.iter_mut().zip(own).for_each(|(before, own)| before.extend(own));
@@ -188,7 +188,7 @@ pub fn run<B: GraphBackend>(
         return Ok(None);
     };
     let Trained { model, led } = trained;
-    let rank = rank.filter(|_| task.embeds_together());
+    let rank = rank.filter(|rank| task.embeds_together(rank));
     if led.is_none() && rank.is_none() {
         return Ok(None);
     }
@@ -255,10 +255,15 @@ impl<B: GraphBackend> AutoEncoder<B> {
         if !sampled {
             let x = upload_features(host.node_types(), features, dtype, device)?;
             let several = rank.filter(|rank| rank.ranks() > 1);
-            let divided = several.filter(|_| config.train.rows == Rows::All);
-            if let Some((rank, division)) =
-                divided.and_then(|rank| Some((rank.rank(), Division::balanced(&host, rank.ranks())?)))
-            {
+            let division = several.and_then(|rank| Some((rank.rank(), Division::balanced(&host, rank.ranks())?)));
+            let reachable = match (&division, config.train.rows) {
+                (Some((_, division)), Rows::Reachable) => {
+                    let rows = "the rows that its part of the loss depends on";
+                    Some(format!("every rank has the whole graph and computes {rows}; to embed all nodes, {division}"))
+                }
+                _ => None,
+            };
+            if let Some((rank, division)) = division.filter(|_| config.train.rows == Rows::All) {
                 let (how, places) = (division.to_string(), division.places(host.node_types()).into());
                 let part = GraphPart::upload(&host, division, rank, device)?;
                 let inputs = DividedInputs::new(part, &host, spec.causal, x, config.train.chunk_size, device);
@@ -267,16 +272,8 @@ impl<B: GraphBackend> AutoEncoder<B> {
                 return Ok((Self { config, spec, host, placement, device }, Some(how)));
             }
             let graph = DeviceGraph::<Autodiff<B>>::upload(&host, device)?;
-            let how = several.map(|_| {
-                let what = match config.train.rows {
-                    Rows::Reachable => {
-                        "the rows that its part of the loss depends on; rank 0 embeds all nodes at the end"
-                    }
-                    Rows::All => "all rows: a part would have none",
-                };
-                format!("every rank has the whole graph and computes {what}")
-            });
-            return Ok((Self::with(config, spec, host, graph, x, device), how));
+            let alone = several.map(|_| "every rank has the whole graph: a part of it would have no rows".into());
+            return Ok((Self::with(config, spec, host, graph, x, device), reachable.or(alone)));
         }
         let (store, how) = transferred(FeatureStore::new(features.clone(), &host, device)?, &config.loader)?;
         let host = Arc::new(host);
@@ -315,9 +312,18 @@ impl<B: GraphBackend> AutoEncoder<B> {
         Self { config, spec, host, placement, device }
     }
 
+    /// How ranks that have the whole graph embed all nodes together; `None` of one alone, and of more than there are
+    /// nodes.
+    fn division(&self, rank: Option<&Rank<B>>) -> Option<Division> {
+        rank.filter(|rank| rank.ranks() > 1).and_then(|rank| Division::balanced(&self.host, rank.ranks()))
+    }
+
     /// Whether ranks embed all nodes together.
-    fn embeds_together(&self) -> bool {
-        matches!(self.placement, Placement::Divided(..) | Placement::Host { .. })
+    fn embeds_together(&self, rank: &Rank<B>) -> bool {
+        match &self.placement {
+            Placement::Divided(..) | Placement::Host { .. } => true,
+            Placement::Device(_) => self.division(Some(rank)).is_some(),
+        }
     }
 
     /// Embeddings of every node, by global id. Ranks that embed together all ask for them.
@@ -330,18 +336,25 @@ impl<B: GraphBackend> AutoEncoder<B> {
             Ok(Array2::from_shape_vec((self.host.num_nodes(), self.spec.output), values)
                 .unwrap_or_else(|e| unreachable!("a row per node: {e}")))
         };
+        let together = |inputs: &DividedInputs<B>, places: &[u32]| {
+            by_node(model.embed_divided(inputs, of_part(rank)).map_err(failed)?, places, of_part(rank))
+        };
         let on_device = match &self.placement {
             Placement::Device(on_device) => on_device,
-            Placement::Divided(inputs, places) => {
-                let z = model.embed_divided(&inputs.inner(), of_part(rank)).map_err(failed)?;
-                return of_rows(by_node(&to_host(z), places));
-            }
+            Placement::Divided(inputs, places) => return of_rows(together(&inputs.inner(), places)?),
             Placement::Host { features, normalisation, .. } => {
                 let dtype = dtype(self.config.train.precision);
                 return embeddings(model, normalisation, features, dtype, rank, &self.device);
             }
         };
         let OnDevice { graph, normalisation, inputs } = &**on_device;
+        if let Some(division) = self.division(rank) {
+            let places = division.places(self.host.node_types());
+            let part = GraphPart::upload(&self.host, division, of_part(rank).rank(), &self.device)?;
+            let (host, causal) = (&self.host, self.spec.causal);
+            let inputs = DividedInputs::of_whole(part, host, causal, inputs.clone().inner(), &self.device);
+            return of_rows(together(&inputs, &places)?);
+        }
         let graph = graph.inner();
         let normalisation: Vec<_> = normalisation.iter().cloned().map(Normalisation::inner).collect();
         let z = model.embed(&graph, &ReceptiveField::all(&graph), &normalisation, &inputs.clone().inner());
@@ -473,9 +486,9 @@ impl<B: GraphBackend> Task<B> for AutoEncoder<B> {
     }
 
     fn gathered(&self, own: Self::Detail, rank: &Rank<B>) -> Result<Self::Detail> {
-        let Some((logits, labels)) = together(own) else { return Ok(Vec::new()) };
+        let Some((logits, labels)) = of_all_batches(own) else { return Ok(Vec::new()) };
         let rows: Vec<usize> = labels.iter().map(Vec::len).collect();
-        let all = rank.all_gather_rows(logits.unsqueeze_dim::<2>(1), &rows).map_err(failed)?;
+        let all = rank.all_gather_rows_after(logits.unsqueeze_dim::<2>(1), &rows, None).map_err(failed)?;
         Ok(vec![(all.squeeze_dim::<1>(1), labels)])
     }
 
@@ -500,9 +513,11 @@ impl<B: GraphBackend> Task<B> for AutoEncoder<B> {
         before
     }
 
-    fn validate(&self, _: &Self::Inner, detail: Self::Detail, _: usize, _: Option<&Rank<B>>) -> Result<EdgeMetrics> {
-        let (logits, labels) = together(detail).unwrap_or_else(|| unreachable!("every epoch has pairs"));
-        edge_metrics(logits, &labels.concat())
+    fn validate(&self, _: &Self::Inner, detail: Self::Detail, _: usize, rank: Option<&Rank<B>>) -> Result<EdgeMetrics> {
+        let (logits, labels) = of_all_batches(detail).unwrap_or_else(|| unreachable!("every epoch has pairs"));
+        let metrics = edge_metrics(logits, &labels.concat());
+        settled::<B>(rank)?;
+        metrics
     }
 
     /// The last model is kept: nothing is chosen on pairs that it was trained on.

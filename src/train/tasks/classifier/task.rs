@@ -188,7 +188,7 @@ impl<B: GraphBackend> Classifier<B> {
                     Computed::All { inner_graph, inner_x, .. } => to_host(model.forward(inner_graph, inner_x, None)),
                     Computed::Part { inner, places, .. } => {
                         let logits = model.forward_divided(inner, None, of_part(rank)).map_err(failed)?;
-                        by_node(&to_host(logits), places)
+                        by_node(logits, places, of_part(rank))?
                     }
                 };
                 check_device()?;
