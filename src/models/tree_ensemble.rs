@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::error::{Error, Result};
 use crate::features::{Column, FeatureTable, NeighbourhoodConfig};
 use crate::graph::formats::atomic_write;
-use crate::trees::{Attributions, Booster, Forest, Importance, Matrix, compact};
+use crate::trees::{Attributions, Booster, Forest, Importance, Matrix, Parts, compact};
 
 /// Extension of such a checkpoint.
 pub const EXTENSION: &str = "trees";
@@ -75,6 +75,14 @@ impl TreeEnsemble {
             TreeEnsemble::Forest(forest) => forest.predict(x),
         }?;
         Ok(scores.into_iter().map(|score| score as f32).collect())
+    }
+
+    /// A score in [0, 1] for every row of a table.
+    ///
+    /// # Errors
+    /// [`Error::Data`] for another number of columns.
+    pub fn predict_table(&self, table: &FeatureTable) -> Result<Vec<f32>> {
+        self.predict(&Matrix::parts(&parts(table))?)
     }
 
     /// What each column adds to the margin (booster) or score (forest) of every row.
@@ -207,12 +215,9 @@ impl TreeCheckpoint {
     }
 }
 
-/// The matrix that trees read.
-///
-/// # Errors
-/// [`Error::Data`] for a table without columns.
-pub fn matrix(table: &FeatureTable) -> Result<Matrix<'_>> {
-    Matrix::f32(table.values(), table.columns().len())
+/// The matrix that trees read, in the parts that the columns lie in.
+pub fn parts(table: &FeatureTable) -> Parts<'_> {
+    Parts::new(table.num_rows(), table.pieces())
 }
 
 #[cfg(test)]

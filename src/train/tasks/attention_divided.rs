@@ -2,9 +2,9 @@
 
 use burn::tensor::Tensor;
 use graphsieve_kernels::{Communicator, GraphBackend};
-use ndarray::Array2;
 
 use crate::error::Result;
+use crate::graph::Features;
 use crate::infer::layerwise::HostScored;
 use crate::metrics::sigmoid;
 use crate::models::attention::{Pass, TripleStreamGat};
@@ -50,7 +50,6 @@ pub(super) fn scores<B: GraphBackend>(
         false => Vec::new(),
     };
     check_device()?;
-    let embeddings = Array2::from_shape_vec((scores.len(), width), rows);
-    let embeddings = embeddings.unwrap_or_else(|e| unreachable!("a row per node: {e}"));
+    let embeddings = Features::from_f32(rows, scores.len(), width);
     Ok(HostScored { scores, embeddings })
 }
