@@ -87,8 +87,8 @@ pub(super) struct Arguments {
     embeddings: Option<PathBuf>,
 
     /// Score layer by layer, with at most so much memory for the rows between layers, or for the columns of trees: what
-    /// needs more lies in temporary files beside the output (for stdout where the system has those). In bytes, or with K,
-    /// M, G or T for powers of 1024
+    /// needs more lies in temporary files beside the output (for stdout where the system has those). In bytes, or with
+    /// K, M, G or T for powers of 1024
     #[arg(long, value_name = "SIZE", value_parser = size)]
     memory: Option<u64>,
 

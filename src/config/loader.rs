@@ -41,8 +41,8 @@ pub struct LoaderConfig {
     /// Device memory in GB (10^9 bytes) that `auto` counts on; 0 takes what the device has. Default 0.
     #[serde(deserialize_with = "not_negative")]
     pub memory: f64,
-    /// Host memory in GB (10^9 bytes) that rows of all nodes may take while layers are computed one after another; those
-    /// of a layer that need more lie in a temporary file. 0 keeps them all in memory. Default 0.
+    /// Host memory in GB (10^9 bytes) that rows of all nodes may take while layers are computed one after another;
+    /// those of a layer that need more lie in a temporary file. 0 keeps them all in memory. Default 0.
     #[serde(deserialize_with = "not_negative")]
     pub host_memory: f64,
 }

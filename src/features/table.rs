@@ -11,8 +11,8 @@ use crate::graph::{FeatureValues, Features, Spill};
 
 /// Features of all nodes in f32, with the names and blocks of the columns.
 ///
-/// Columns lie in pieces, each a row-major matrix of all nodes in memory or in a mapped file: as they were computed, and
-/// as they came from elsewhere. Clones share them.
+/// Columns lie in pieces, each a row-major matrix of all nodes in memory or in a mapped file: as they were computed,
+/// and as they came from elsewhere. Clones share them.
 #[derive(Clone, Debug)]
 pub struct FeatureTable {
     /// Side by side.
@@ -140,7 +140,8 @@ impl FeatureTable {
     /// value that is not known. Returns the new columns.
     ///
     /// # Errors
-    /// [`Error::Data`] when there is not a row per node or no column, a value is infinite, or the block is there already.
+    /// [`Error::Data`] when there is not a row per node or no column, a value is infinite, or the block is there
+    /// already.
     ///
     /// # Panics
     /// For values of f16.

@@ -187,8 +187,8 @@ impl Source {
     }
 }
 
-/// What a Stage-2 model of so many input columns starts from on other data than those of its training. `filling` is what
-/// its run keeps for missing values.
+/// What a Stage-2 model of so many input columns starts from on other data than those of its training. `filling` is
+/// what its run keeps for missing values.
 ///
 /// # Errors
 /// Features or embeddings that are missing, or of another width.

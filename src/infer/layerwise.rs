@@ -1,6 +1,6 @@
 //! Inference layer by layer, for graphs that do not fit the device: every layer of all nodes, a few at a time, between
-//! matrices in host memory, or in files where they need more of it than they may take ([`Spill`]). Exact: every node sees
-//! all of its neighbours.
+//! matrices in host memory, or in files where they need more of it than they may take ([`Spill`]). Exact: every node
+//! sees all of its neighbours.
 
 use std::sync::{Arc, mpsc};
 

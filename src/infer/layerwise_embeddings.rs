@@ -1,6 +1,6 @@
 //! Embeddings of Stage 1 layer by layer, for graphs that do not fit the device: as in [`layerwise`](super::layerwise),
-//! every layer of all nodes, a few at a time, between matrices in host memory or in files. Exact: every node sees all of
-//! its neighbours.
+//! every layer of all nodes, a few at a time, between matrices in host memory or in files. Exact: every node sees all
+//! of its neighbours.
 
 use burn::tensor::{DType, Tensor};
 use graphsieve_kernels::{Communicator, GraphBackend};

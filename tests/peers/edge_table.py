@@ -1,7 +1,7 @@
 """Makes a large table of edges between numbered accounts, to measure imports within a limit of memory.
 
     python3 tests/peers/edge_table.py big --edges 100000000 --nodes 5000000 [--valued]
-    python3 tests/peers/edge_table.py huge --edges 1000000000 --nodes 20000000 --parts 100      (pip install numpy pyarrow)
+    python3 tests/peers/edge_table.py huge --edges 1000000000 --nodes 20000000 --parts 100   (needs numpy and pyarrow)
     graphsieve import tables big/graph.toml --out DATA --memory 2G        (under /usr/bin/time -v)
 
 Ends are drawn evenly; every thousandth edge leads to account 1. `--valued` gives each edge a weight and a time. With
