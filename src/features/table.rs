@@ -76,9 +76,20 @@ impl FeatureTable {
         &self.columns
     }
 
-    /// The values of the columns, piece by piece: those of each, row-major, and its number of columns.
-    pub fn pieces(&self) -> impl Iterator<Item = (&[f32], usize)> {
-        self.pieces.iter().map(|piece| (values_of(piece), piece.dim()))
+    /// The values of some rows, piece by piece: those of each, row-major, and its number of columns.
+    ///
+    /// # Panics
+    /// For rows that are not there.
+    pub fn pieces(&self, rows: Range<usize>) -> impl Iterator<Item = (&[f32], usize)> {
+        self.pieces.iter().map(move |piece| {
+            let width = piece.dim();
+            (&values_of(piece)[rows.start * width..rows.end * width], width)
+        })
+    }
+
+    /// Gives back the memory of what was read of pieces in files.
+    pub(crate) fn let_go(&self) {
+        self.pieces.iter().for_each(Features::let_go);
     }
 
     /// Bytes of the pieces in memory.
@@ -100,7 +111,7 @@ impl FeatureTable {
     /// For a column that is not there.
     pub fn column(&self, column: usize) -> impl Iterator<Item = f32> + Clone + '_ {
         let mut place = column;
-        let of = self.pieces().find(|(_, width)| {
+        let of = self.pieces(0..self.rows).find(|(_, width)| {
             let found = place < *width;
             place -= if found { 0 } else { *width };
             found

@@ -9,6 +9,7 @@ use half::f16;
 use memmap2::Mmap;
 use ndarray::ArrayView2;
 
+use super::array::let_go;
 use super::formats::{map_file, write_new};
 use super::manifest::FeatureType;
 use super::npy::first_non_finite;
@@ -142,6 +143,13 @@ impl Features {
             Storage::Owned(values) => size_of_val(&***values) as u64,
             Storage::Single(values) => size_of_val(&***values) as u64,
             Storage::Mapped(..) => 0,
+        }
+    }
+
+    /// Gives back the memory of what was read of a mapped file; it is read again when it is asked for.
+    pub(crate) fn let_go(&self) {
+        if let Storage::Mapped(file, _) = &self.storage {
+            let_go(&file.0);
         }
     }
 

@@ -111,7 +111,7 @@ fn binned(
     shared: &SharedTreeConfig,
     rules: &ColumnRules,
 ) -> Result<Binned> {
-    let parts = parts(table);
+    let parts = parts(table, 0..table.num_rows());
     let x = Matrix::parts(&parts)?;
     for &column in &rules.categorical {
         let name = table.columns()[column].named(features);
@@ -119,7 +119,9 @@ fn binned(
     }
     let rule = BinRule { max_bin: shared.max_bin, categorical: rules.categorical.clone(), ..BinRule::default() };
     let names = table.columns().iter().map(|column| column.name.clone()).collect();
-    Binned::on_rows(&x, rows, &rule)?.with_names(names)
+    let binned = Binned::on_rows(&x, rows, &rule)?.with_names(names);
+    table.let_go();
+    binned
 }
 
 fn grow_rule(
