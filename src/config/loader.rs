@@ -41,6 +41,10 @@ pub struct LoaderConfig {
     /// Device memory in GB (10^9 bytes) that `auto` counts on; 0 takes what the device has. Default 0.
     #[serde(deserialize_with = "not_negative")]
     pub memory: f64,
+    /// Host memory in GB (10^9 bytes) that rows of all nodes may take while layers are computed one after another;
+    /// those of a layer that need more lie in a temporary file. 0 keeps them all in memory. Default 0.
+    #[serde(deserialize_with = "not_negative")]
+    pub host_memory: f64,
 }
 
 impl Default for LoaderConfig {
@@ -57,6 +61,7 @@ impl Default for LoaderConfig {
             transfer: Transfer::Auto,
             prefetch: 2,
             memory: 0.0,
+            host_memory: 0.0,
         }
     }
 }
@@ -98,6 +103,7 @@ impl LoaderConfig {
                     ("loader.transfer", "where the features of sampled nodes lie"),
                     ("loader.prefetch", "how many mini-batches are prepared ahead"),
                     ("loader.memory", "the device memory that loader.mode = \"auto\" and mini-batches count on"),
+                    ("loader.host_memory", "the host memory that rows of layers may take"),
                 ],
                 since: "loader.mode = \"full\" samples nothing",
                 help: "set loader.mode = \"sampled\" or \"auto\", or remove the key",

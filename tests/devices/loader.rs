@@ -9,7 +9,9 @@ use burn::tensor::{DType, Tensor};
 use burn_flex::Flex;
 use graphsieve::config::{Draw, Jump, LoaderMode, Norm, OwnTransform, Stage2Config, Stage2Model};
 use graphsieve::data::synth::{self, Preset, SynthConfig};
-use graphsieve::graph::{Adjacency, Ages, Dataset, EdgeMatrix, Features, HeteroGraph, Relation, RelationSpec, Rows};
+use graphsieve::graph::{
+    Adjacency, Ages, Dataset, EdgeMatrix, Features, HeteroGraph, Relation, RelationSpec, Rows, Spill,
+};
 use graphsieve::infer::{
     attention::{attention_scores, edge_inputs, own_types},
     layerwise,
@@ -256,16 +258,20 @@ mod bodies {
             let f32 = DType::F32;
             let x: Vec<Tensor<B, 2>> = upload_features(host.node_types(), features, f32, device).unwrap();
             let want = attention_scores(&model, &graph, &x, None);
-            let got =
-                layerwise::scores(&vec![(model.clone(), device.clone()); 2], &Arc::new(host), features, f32, None)
-                    .unwrap();
+            let (replicas, host) = (vec![(model.clone(), device.clone()); 2], Arc::new(host));
+            let [got, in_files] = [None, Some(1)].map(|most| {
+                let spill = Spill::new(most, std::env::temp_dir());
+                layerwise::scores(&replicas, &host, features, f32, None, &spill).unwrap()
+            });
+            assert!(got.scores == in_files.scores && in_files.embeddings.bytes_in_memory() == 0);
+            assert!(got.embeddings.as_f32() == in_files.embeddings.as_f32());
             assert!(
                 got.scores.iter().zip(&want.scores).all(|(a, b)| (a - b).abs() < 1e-6),
                 "{heads} heads, {connections:?}"
             );
             let embeddings = want.embedding_matrix();
             let close = |(a, b): (&f32, &f32)| (a - b).abs() <= 1e-5 * b.abs().max(1.0);
-            assert!(got.embeddings.iter().zip(&embeddings).all(close), "{heads} heads");
+            assert!(got.embeddings.as_f32().iter().zip(&embeddings).all(close), "{heads} heads");
         }
     }
 

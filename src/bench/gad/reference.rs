@@ -113,7 +113,7 @@ struct Part {
 impl Part {
     fn new(table: &FeatureTable, nodes: &[(u32, u8)]) -> Self {
         Self {
-            values: nodes.iter().flat_map(|&(node, _)| table.row(node as usize)).copied().collect(),
+            values: nodes.iter().flat_map(|&(node, _)| table.row(node as usize)).collect(),
             columns: table.columns().len(),
             labels: nodes.iter().map(|&(_, label)| label).collect(),
         }

@@ -23,7 +23,7 @@ use crate::data::pieces;
 use crate::data::split::Split;
 use crate::error::Result;
 use crate::graph::formats::atomic_write;
-use crate::graph::{Dataset, Features, HeteroGraph, NodeType, Subset, write_npy_f32};
+use crate::graph::{Dataset, Features, HeteroGraph, NodeType, Spill, Subset, write_npy_f32};
 use crate::infer::attention::{
     check_own, edge_inputs, host_scores, input_features, load_edges, own_types, with_edges, with_labels,
 };
@@ -224,7 +224,7 @@ fn finished<B: GraphBackend>(
     let HostScored { scores, embeddings } = task.scored(&model, None, rank)?;
     let Some(Led { session, position, seconds_per_epoch, .. }) = led else { return Ok(None) };
     write_npy_f32(session.run.output(STAGE2_SCORES_FILE), &Array1::from_vec(scores.clone()))?;
-    write_npy_f32(session.run.output(STAGE2_EMBEDDINGS_FILE), &embeddings)?;
+    write_npy_f32(session.run.output(STAGE2_EMBEDDINGS_FILE), &embeddings.as_f32())?;
     let outcome = Stage2Outcome {
         run: session.run.path().to_path_buf(),
         best_epoch: position.best_epoch,
@@ -495,7 +495,9 @@ impl<B: GraphBackend> Attention<B> {
             }
             Placement::Host { features, .. } => {
                 let replica = [(model.clone(), self.device.clone())];
-                layerwise::scores_with_labels(&replica, &self.host, features, known, wanted, self.dtype(), rank)
+                let spill = Spill::of_gigabytes(self.config.loader.host_memory, &self.config.output.dir);
+                let places = (rank, &spill);
+                layerwise::scores_with_labels(&replica, &self.host, features, known, wanted, self.dtype(), places)
             }
         }
     }

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use burn::backend::Autodiff;
 use burn::tensor::Tensor;
 use graphsieve_kernels::GraphBackend;
-use ndarray::Array2;
 use serde::Serialize;
 
 use super::attention_batches::sampler;
@@ -16,7 +15,7 @@ use super::auto_encoder_batches::{PairBatch, pairs_of_epoch, parts};
 use crate::config::{EMBEDDINGS_FILE, LoaderMode, Rows, RunConfig, Stage1Config, TrainConfig};
 use crate::data::edge_split::EdgeSplit;
 use crate::error::{Error, Result};
-use crate::graph::{Dataset, Features, HeteroGraph, Relation, atomic_write, write_npy_f32};
+use crate::graph::{Dataset, Features, HeteroGraph, Relation, Spill, atomic_write, write_npy_f32};
 use crate::infer::layerwise_embeddings::embeddings;
 use crate::infer::plan;
 use crate::infer::tree_table::reconstruction_scores;
@@ -194,7 +193,7 @@ pub fn run<B: GraphBackend>(
     }
     let z = task.embed_all(&model, rank)?;
     let of_pairs = |host: &HeteroGraph, drawn: &[LabelledPairs]| match led.is_some() {
-        true => metrics::<B>(host, drawn, &z, device),
+        true => metrics::<B>(host, drawn, z.as_f32(), device),
         // Rank 0 alone tells.
         false => Ok(None),
     };
@@ -216,9 +215,9 @@ pub fn run<B: GraphBackend>(
     };
     let Some(Led { session, loss, seconds_per_epoch, .. }) = led else { return Ok(None) };
     let embeddings = session.run.output(EMBEDDINGS_FILE);
-    write_npy_f32(&embeddings, &z)?;
+    write_npy_f32(&embeddings, &z.as_f32())?;
     let run = session.run.path().to_path_buf();
-    let scores = reconstruction_scores(&dataset.graph, &z);
+    let scores = reconstruction_scores(&dataset.graph, z.as_f32());
     let outcome = Stage1Outcome { run, embeddings, held_out, trained_on, loss, seconds_per_epoch };
     atomic_write(session.run.output(EVALUATION_FILE), |file| Ok(serde_json::to_writer_pretty(file, &outcome)?))?;
     origin.finish(&session.run, &Profile::of_training::<u8>(&dataset, Some(&scores), &[]))?;
@@ -330,11 +329,10 @@ impl<B: GraphBackend> AutoEncoder<B> {
     ///
     /// # Errors
     /// A device that failed; a rank that fails.
-    pub fn embed_all(&self, model: &TripleStreamGae<B>, rank: Option<&Rank<B>>) -> Result<Array2<f32>> {
+    pub fn embed_all(&self, model: &TripleStreamGae<B>, rank: Option<&Rank<B>>) -> Result<Features> {
         let of_rows = |values: Vec<f32>| {
             check_device()?;
-            Ok(Array2::from_shape_vec((self.host.num_nodes(), self.spec.output), values)
-                .unwrap_or_else(|e| unreachable!("a row per node: {e}")))
+            Ok(Features::from_f32(values, self.host.num_nodes(), self.spec.output))
         };
         let together = |inputs: &DividedInputs<B>, places: &[u32]| {
             by_node(model.embed_divided(inputs, of_part(rank)).map_err(failed)?, places, of_part(rank))
@@ -344,7 +342,8 @@ impl<B: GraphBackend> AutoEncoder<B> {
             Placement::Divided(inputs, places) => return of_rows(together(&inputs.inner(), places)?),
             Placement::Host { features, normalisation, .. } => {
                 let dtype = dtype(self.config.train.precision);
-                return embeddings(model, normalisation, features, dtype, rank, &self.device);
+                let spill = Spill::of_gigabytes(self.config.loader.host_memory, &self.config.output.dir);
+                return embeddings(model, normalisation, features, dtype, (rank, &spill), &self.device);
             }
         };
         let OnDevice { graph, normalisation, inputs } = &**on_device;
