@@ -176,7 +176,35 @@ impl Model<'_> {
         (weights + streams.len() * 2 * (hidden + out) + out + 1) as f64
     }
 
-    fn memory_of(&self, ranks: f64, step: &Step) -> Memory {
+    /// Bytes of a row of features in mini-batches.
+    fn row_bytes(&self) -> f64 {
+        let value = match (self.config.data.input, self.sizes.features) {
+            (Stage2Input::Features, Some([_, bytes])) => bytes as f64,
+            _ => 4.0,
+        };
+        self.width as f64 * value
+    }
+
+    /// Whether so many bytes of features lie on a device by `loader.transfer = "auto"`.
+    fn fits(&self, bytes: f64) -> bool {
+        self.memory.is_none_or(|memory| bytes <= 1e9 * memory / RESIDENT_SHARE)
+    }
+
+    /// Whether mini-batches of `ranks` devices, `per_host` of them on a host, find features divided over all.
+    fn divides(&self, ranks: usize, per_host: usize) -> bool {
+        let stored = self.nodes() * self.row_bytes();
+        let part = stored / ranks as f64 + self.config.loader.hot * stored;
+        match self.config.loader.transfer {
+            _ if ranks == 1 => false,
+            Transfer::Divided => true,
+            Transfer::Auto => ranks <= per_host && !self.fits(stored) && self.fits(part),
+            _ => false,
+        }
+    }
+
+    fn memory_of(&self, ranks: usize, per_host: usize, step: &Step) -> Memory {
+        let divides = self.divides(ranks, per_host);
+        let ranks = ranks as f64;
         let (whole, features, activations) = (self.graph_bytes(), self.feature_bytes(), step.activations);
         let graph = match self.way() {
             Way::AllRows if ranks > 1.0 => self.part_bytes(ranks),
@@ -190,25 +218,21 @@ impl Model<'_> {
                 Memory { graph, features, activations, scoring }
             }
             Way::MiniBatches => {
-                let value = match (self.config.data.input, self.sizes.features) {
-                    (Stage2Input::Features, Some([_, bytes])) => bytes as f64,
-                    _ => 4.0,
+                let stored = self.nodes() * self.row_bytes();
+                let hot = self.config.loader.hot * stored;
+                let features = match self.config.loader.transfer {
+                    _ if divides => stored / ranks + hot,
+                    Transfer::Resident | Transfer::Divided => stored,
+                    Transfer::Auto if self.fits(stored) => stored,
+                    Transfer::Auto | Transfer::ZeroCopy | Transfer::Gathered => hot,
                 };
-                let stored = self.nodes() * self.width as f64 * value;
-                let fits = self.memory.is_none_or(|memory| stored <= 1e9 * memory / RESIDENT_SHARE);
-                let resident = match self.config.loader.transfer {
-                    Transfer::Resident => true,
-                    Transfer::Auto => fits,
-                    Transfer::ZeroCopy | Transfer::Gathered => false,
-                };
-                let features = if resident { stored } else { self.config.loader.hot * stored };
                 Memory { graph, features, activations, scoring: None }
             }
         }
     }
 
     /// Exchanges of an epoch: their number, bytes of their results, and milliseconds until these have arrived.
-    fn exchanged(&self, ranks: usize, per_host: usize, rates: Rates) -> (f64, f64, f64) {
+    fn exchanged(&self, ranks: usize, per_host: usize, rates: Rates, step: &Step) -> (f64, f64, f64) {
         let (all, here) = (ranks as f64, ranks.min(per_host) as f64);
         let (away, link) = (all - here, rates.link_of(ranks.min(per_host)));
         // Sums go round all devices, each host's over as many adapters as it has devices; 10^6 bytes a millisecond are
@@ -220,13 +244,20 @@ impl Model<'_> {
         let steps = self.steps();
         let gradients = 4.0 * self.parameters();
         let (calls, bytes, ms) = (steps + 1.0, steps * gradients + 12.0, 2.0 * steps * sum(gradients));
+        // What every other rank sends, of so many bytes that come from all.
+        let sent = |bytes: f64| bytes / all * ((here - 1.0) / link + away / rates.network) / 1e6;
+        if self.way() == Way::MiniBatches && self.divides(ranks, per_host) {
+            // How many rows, which, and the rows.
+            let rows = step.fetched * self.row_bytes();
+            return (calls + 3.0 * steps, bytes + steps * rows, ms + steps * sent(rows));
+        }
         if self.way() != Way::AllRows {
             return (calls, bytes, ms);
         }
         let rows = |element: f64| self.nodes() * (self.config.model.hidden as f64 * element + 4.0);
         let (forward, backward) = (rows(self.element()), rows(4.0));
         // Every device sends its rows to every other one; sums of gradients follow one rank behind the other.
-        let gather = forward / all * ((here - 1.0) / link + away / rates.network) / 1e6;
+        let gather = sent(forward);
         let types = self.sizes.node_types.len() as f64;
         (calls + 2.0 * (types + 1.0), bytes + forward + backward / all, ms + gather + sum(backward))
     }
@@ -241,7 +272,7 @@ impl Model<'_> {
         let compute_ms = launches + (one - launches) * step.bytes / alone.bytes.max(1.0);
         let (calls, bytes, exchange_ms) = match ranks {
             1 => (0.0, 0.0, 0.0),
-            _ => self.exchanged(ranks, per_host, rates),
+            _ => self.exchanged(ranks, per_host, rates, &step),
         };
         let wait_ms = calls * HOST_WAIT_MS;
         let epoch_ms = compute_ms + exchange_ms + wait_ms;
@@ -255,7 +286,7 @@ impl Model<'_> {
             (wait_ms, Bottleneck::HostWaits),
         ];
         let longest = parts.into_iter().fold(parts[0], |longest, part| if part.0 > longest.0 { part } else { longest });
-        let memory = self.memory_of(ranks as f64, &step);
+        let memory = self.memory_of(ranks, per_host, &step);
         let most = memory.scoring.unwrap_or(0.0).max(memory.epoch());
         PlanRow {
             devices: ranks,
