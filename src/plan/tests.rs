@@ -88,3 +88,16 @@ fn more_hosts_exchange_no_faster_and_what_fits_is_what_epoch_and_scores_need() {
     let memory = row(4.5, 64, 64).memory;
     assert!(memory.epoch() < 4.5e9 && memory.scoring.is_some_and(|scoring| scoring < memory.epoch()));
 }
+
+#[test]
+fn features_that_one_device_does_not_hold_are_divided_over_those_of_a_host() {
+    let (sizes, mut config) = (electronics(), Stage2Config::new("electronics"));
+    config.data.input = Stage2Input::Features;
+    config.loader.mode = LoaderMode::Sampled;
+    // Of 1.2 GB features may take 0.3; they take 0.39, a half and the hot ones 0.28.
+    let model = Model { config: &config, sizes: &sizes, width: 128, scale: 1.0, memory: Some(1.2) };
+    let row = |ranks, per_host| model.row(ranks, per_host, Rates::default(), None);
+    let gb = |ranks, per_host| (row(ranks, per_host).memory.features / 1e7).round() / 100.0;
+    assert_eq!([gb(1, 2), gb(2, 2), gb(2, 1)], [0.08, 0.28, 0.08]);
+    assert_eq!(row(2, 2).calls - row(2, 1).calls, 3.0 * model.steps());
+}
