@@ -72,7 +72,8 @@ pub(super) fn of(model: &Model<'_>, options: &PlanOptions) -> Vec<String> {
                 grouped(alone.fetched as usize)
             ),
             "every device holds the graph, and all features where they take a quarter of --memory at most (without it: \
-             always), else a share of them (loader.hot)"
+             always), else a share of them (loader.hot); where devices divide them (loader.transfer) its part beside that \
+             share, and all rows of a mini-batch are exchanged, as if none were in the share"
                 .to_owned(),
         ],
     });

@@ -179,12 +179,31 @@ impl<'a> Model<'a> {
         Step { bytes, fetched, activations: results + inputs * element }
     }
 
-    /// Bytes of the features of a row as they are stored.
-    fn stored(&self) -> f64 {
+    /// Bytes of a row of features in mini-batches.
+    fn row_bytes(&self) -> f64 {
         (self.width as u64 * self.network.stored) as f64
     }
 
-    fn memory_of(&self, ranks: f64, step: &Step) -> Memory {
+    /// Whether so many bytes of features lie on a device by `loader.transfer = "auto"`.
+    fn fits(&self, bytes: f64) -> bool {
+        self.memory.is_none_or(|memory| bytes <= 1e9 * memory / RESIDENT_SHARE)
+    }
+
+    /// Whether mini-batches of `ranks` devices, `per_host` of them on a host, find features divided over all.
+    fn divides(&self, ranks: usize, per_host: usize) -> bool {
+        let stored = self.nodes() * self.row_bytes();
+        let part = stored / ranks as f64 + self.network.loader.hot * stored;
+        match self.network.loader.transfer {
+            _ if ranks == 1 => false,
+            Transfer::Divided => true,
+            Transfer::Auto => ranks <= per_host && !self.fits(stored) && self.fits(part),
+            _ => false,
+        }
+    }
+
+    fn memory_of(&self, ranks: usize, per_host: usize, step: &Step) -> Memory {
+        let divides = self.divides(ranks, per_host);
+        let ranks = ranks as f64;
         let (whole, features, activations) = (self.graph_bytes(), self.feature_bytes(), step.activations);
         let graph = match self.way {
             Way::AllRows if ranks > 1.0 => self.part_bytes(ranks),
@@ -198,15 +217,14 @@ impl<'a> Model<'a> {
                 Memory { graph, features, activations, scoring }
             }
             Way::MiniBatches => {
-                let loader = self.network.loader;
-                let stored = self.nodes() * self.stored();
-                let fits = self.memory.is_none_or(|memory| stored <= 1e9 * memory / RESIDENT_SHARE);
-                let resident = match loader.transfer {
-                    Transfer::Resident => true,
-                    Transfer::Auto => fits,
-                    Transfer::ZeroCopy | Transfer::Gathered => false,
+                let stored = self.nodes() * self.row_bytes();
+                let hot = self.network.loader.hot * stored;
+                let features = match self.network.loader.transfer {
+                    _ if divides => stored / ranks + hot,
+                    Transfer::Resident | Transfer::Divided => stored,
+                    Transfer::Auto if self.fits(stored) => stored,
+                    Transfer::Auto | Transfer::ZeroCopy | Transfer::Gathered => hot,
                 };
-                let features = if resident { stored } else { loader.hot * stored };
                 Memory { graph, features, activations, scoring: None }
             }
         }
@@ -220,7 +238,7 @@ impl<'a> Model<'a> {
     }
 
     /// Exchanges of an epoch: their number, bytes of their results, and milliseconds until these have arrived.
-    fn exchanged(&self, ranks: usize, per_host: usize, rates: Rates) -> (f64, f64, f64) {
+    fn exchanged(&self, ranks: usize, per_host: usize, rates: Rates, step: &Step) -> (f64, f64, f64) {
         let (all, here) = (ranks as f64, ranks.min(per_host) as f64);
         let (away, link) = (all - here, rates.link_of(ranks.min(per_host)));
         // Sums go round all devices, each host's over as many adapters as it has devices; 10^6 bytes a millisecond are
@@ -232,6 +250,12 @@ impl<'a> Model<'a> {
         let steps = self.steps();
         let gradients = 4.0 * self.network.parameters;
         let (calls, bytes, ms) = (steps + 1.0, steps * gradients + 12.0, 2.0 * steps * sum(gradients));
+        if self.way == Way::MiniBatches && self.divides(ranks, per_host) {
+            // How many rows, which, and the rows.
+            let rows = step.fetched * self.row_bytes();
+            let sent = self.gather_ms(rows, ranks, per_host, rates);
+            return (calls + 3.0 * steps, bytes + steps * rows, ms + steps * sent);
+        }
         if self.way != Way::AllRows {
             return (calls, bytes, ms);
         }
@@ -269,7 +293,7 @@ impl<'a> Model<'a> {
         let compute_ms = launches + (one - launches) * step.bytes / alone.bytes.max(1.0);
         let (calls, bytes, exchange_ms) = match ranks {
             1 => (0.0, 0.0, 0.0),
-            _ => self.exchanged(ranks, per_host, rates),
+            _ => self.exchanged(ranks, per_host, rates, &step),
         };
         let wait_ms = calls * HOST_WAIT_MS;
         let epoch_ms = compute_ms + exchange_ms + wait_ms;
@@ -283,13 +307,13 @@ impl<'a> Model<'a> {
             (wait_ms, Bottleneck::HostWaits),
         ];
         let longest = parts.into_iter().fold(parts[0], |longest, part| if part.0 > longest.0 { part } else { longest });
-        let memory = self.memory_of(ranks as f64, &step);
+        let memory = self.memory_of(ranks, per_host, &step);
         let most = memory.scoring.unwrap_or(0.0).max(memory.epoch());
         let batches = (way == Way::MiniBatches).then(|| Batches {
             count: self.steps(),
             seeds_per_s: 1e3 * self.network.loss.seeds / epoch_ms,
             rows: step.fetched,
-            bytes: self.steps() * step.fetched * self.stored(),
+            bytes: self.steps() * step.fetched * self.row_bytes(),
         });
         PlanRow {
             devices: ranks,

@@ -230,3 +230,17 @@ fn mini_batches_fetch_the_rows_that_edges_of_their_seeds_meet() {
     };
     assert_eq!(planned(&config, 1).batches.unwrap().count, 2.0);
 }
+
+#[test]
+fn features_that_one_device_does_not_hold_are_divided_over_those_of_a_host() {
+    let (sizes, mut config) = (electronics(), Stage2Config::new("electronics"));
+    config.data.input = Stage2Input::Features;
+    config.loader.mode = LoaderMode::Sampled;
+    // Of 1.2 GB features may take 0.3; they take 0.39, a half and the hot ones 0.28.
+    let config = RunConfig::Stage2(config);
+    let model = Model::of(&config, &sizes, 128, 1.0, Some(1.2)).unwrap();
+    let row = |ranks, per_host| model.row(ranks, per_host, Rates::default(), None);
+    let gb = |ranks, per_host| (row(ranks, per_host).memory.features / 1e7).round() / 100.0;
+    assert_eq!([gb(1, 2), gb(2, 2), gb(2, 1)], [0.08, 0.28, 0.08]);
+    assert_eq!(row(2, 2).calls - row(2, 1).calls, 3.0 * model.steps());
+}

@@ -5,6 +5,10 @@
 //! loss of the mini-batch. Gradients of all parameters are added up as one vector: all ranks take the same step.
 //! Rank 0 decides and writes; it tells the others epoch by epoch whether there is another one.
 //!
+//! Where features are divided for mini-batches, a rank gets the rows that it lacks from the others before each step, on
+//! the thread of the step and by its communicator: exchanges of rows, of gradients and of validations follow each other
+//! in one order on all ranks.
+//!
 //! In passes over the whole graph every rank has a shard of the labels, edges and pairs that the loss reads. Where all
 //! rows are computed, in Stages 1 and 2 with `train.rows = "all"` and in a classification, they are divided: a rank has
 //! the edges into its own nodes, and gets the rows of all others between the layers

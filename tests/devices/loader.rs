@@ -29,8 +29,8 @@ use graphsieve::train::tasks::attention::Attention;
 use graphsieve_kernels::on_every_backend;
 use graphsieve_kernels::testing::harness::{Requirement, Trial};
 use graphsieve_kernels::{
-    Age, DeviceSampler, DropEdge, GraphBackend, Message, NodeDraw, PinnedRows, Reduce, RowBuffer, RowIds,
-    SampleBackend, SampleRelation, SampleRows, SampleWeights, Strategy, gspmm,
+    Age, COLLECTIVE_DEADLINE, Communicator, DeviceSampler, DropEdge, GraphBackend, Message, NodeDraw, PinnedRows,
+    Reduce, RowBuffer, RowIds, SampleBackend, SampleRelation, SampleRows, SampleWeights, Strategy, gspmm,
 };
 
 use crate::gradients::{assert_same, gradients};
@@ -469,6 +469,12 @@ mod bodies {
             Ok(store) => stores.push(store),
             Err((_, reason)) => eprintln!("without page-locked memory: {reason}"),
         }
+        // One rank asks itself.
+        let mut ranks = Communicator::<B::Plain>::threads(1, COLLECTIVE_DEADLINE, &Default::default());
+        let rank = ranks.pop();
+        if B::SAMPLES {
+            stores.push(store.clone().divided(0, 1));
+        }
         for store in stores {
             let load = |placement: Placement, window: bool, first_reverse: bool| {
                 let config = SamplerConfig::new(&[Fanout::Most(4), Fanout::All], graph.relations().len());
@@ -500,12 +506,12 @@ mod bodies {
                 };
                 let mut on_host = load(Placement::Host, window, true).unwrap();
                 let mut batches = 0;
-                for (got, want) in on_device.by_ref().zip(on_host.by_ref()) {
+                while let (Some(got), Some(want)) = (on_device.next_of(rank.as_ref()), on_host.next_of(rank.as_ref())) {
                     let (got, want) = (got.unwrap(), want.unwrap());
                     let name = format!("{placement:?}, window {window}, batch {}", got.number);
                     let counts = |batch: &Batch<B>| (batch.number, batch.stats.rows, batch.stats.edges);
                     assert_eq!(counts(&got), counts(&want), "{name}");
-                    if !store.is_resident() {
+                    if !store.is_resident() && !store.is_divided() {
                         let moved = |batch: &Batch<B>| {
                             let BatchStats { shared, hot, fetched, bytes, .. } = batch.stats;
                             (shared, hot, fetched, bytes)
@@ -516,7 +522,7 @@ mod bodies {
                     batches += 1;
                 }
                 assert_eq!(batches, 16);
-                assert!(on_device.stats().bytes > 0 || store.is_resident());
+                assert!(on_device.stats().bytes > 0 || store.is_resident() || store.is_divided());
             }
         }
     }

@@ -205,6 +205,35 @@ fn classes_on_several_ranks_are_those_on_one() {
     }
 }
 
+#[test]
+fn divided_features_are_whole_ones_to_the_bit() {
+    let stage1 =
+        STAGE1.replace("[output]", "[loader]\nmode = \"sampled\"\nfanouts = [5, 4]\nbatch_size = 30\n[output]");
+    for (sandbox, text, output) in [
+        (Sandbox::with_data(), STAGE2, "anomaly_scores_stage2.npy"),
+        (Sandbox::with_data(), &stage1, "Z_embeddings_stage1.npy"),
+        (with_classes(""), CLASSIFY, "probabilities.npy"),
+    ] {
+        sandbox.write("run.toml", text);
+        let of = |transfer: &str, devices: &str, window: &str| {
+            let dir = format!("{transfer}{devices}{window}");
+            let sets = ["output.dir", "loader.transfer", "loader.window", "train.epochs"].into_iter();
+            let sets = sets.zip([dir.as_str(), transfer, window, "3"]).map(|(key, value)| format!("{key}={value}"));
+            let sets: Vec<String> = sets.flat_map(|set| ["--set".to_owned(), set]).collect();
+            let train = ["train", "run.toml", "--device", "cpu", "--devices", devices].map(str::to_owned);
+            let said = sandbox.succeeds(train.into_iter().chain(sets)).stderr;
+            let features = said.lines().find(|line| line.contains("features: ")).unwrap_or_default();
+            let divided = features.contains(&format!("divided over {devices} ranks"));
+            assert_eq!(divided, transfer == "divided", "{said}");
+            let run = sandbox.only_run(&dir);
+            (losses(&sandbox, &run), sandbox.read(&format!("{run}/{output}")))
+        };
+        for (devices, window) in [("2", "true"), ("4", "false")] {
+            assert!(of("divided", devices, window) == of("gathered", devices, window), "{output}, {devices} ranks");
+        }
+    }
+}
+
 /// The loss of the first epoch on `devices` ranks, and the first moments after it: of one step a tenth of its gradient.
 fn first_steps(sandbox: &Sandbox, text: &str, more: &[&str], devices: usize) -> (f64, Vec<f32>) {
     let dir = format!("first{devices}");
@@ -309,7 +338,8 @@ fn a_run_goes_on_with_another_number_of_ranks() {
         let dir = format!("from{first}");
         let (set, log) = (format!("output.dir={dir}"), sandbox.path(&dir));
         let begun = || fs::read_dir(&log).is_ok_and(|runs| runs.flatten().any(|run| lines(&run.path()) >= 3));
-        let said = sandbox.interrupted(train(&set, first, &["--set", "train.checkpoint_every=1"]), begun);
+        let more = ["--set", "train.checkpoint_every=1", "--set", "loader.transfer=divided"];
+        let said = sandbox.interrupted(train(&set, first, &more), begun);
         assert_eq!(said.code, Some(130), "{}", said.stderr);
         let run = sandbox.only_run(&dir);
         assert!(losses(&sandbox, &run).len() < 20, "it came to its end before it was asked to stop");

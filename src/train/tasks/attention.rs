@@ -369,7 +369,7 @@ impl<B: GraphBackend> Attention<B> {
         }
         let placement = if plan.sampled {
             let store = FeatureStore::new(features.clone(), host, device)?;
-            let (store, how) = transferred(store, &config.loader)?;
+            let (store, how) = transferred(store, &config.loader, rank)?;
             notes.push(how);
             Placement::Host { store, features }
         } else {

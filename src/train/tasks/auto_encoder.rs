@@ -237,7 +237,7 @@ impl<B: GraphBackend> AutoEncoder<B> {
     ///
     /// # Errors
     /// A precision or a transfer that the device does not have, draws that the graph does not have, features that do
-    /// not fit their types.
+    /// not fit their types; a rank that fails.
     pub fn open(
         config: &Stage1Config,
         host: &HeteroGraph,
@@ -274,7 +274,7 @@ impl<B: GraphBackend> AutoEncoder<B> {
             let alone = several.map(|_| "every rank has the whole graph: a part of it would have no rows".into());
             return Ok((Self::with(config, spec, host, graph, x, device), reachable.or(alone)));
         }
-        let (store, how) = transferred(FeatureStore::new(features.clone(), &host, device)?, &config.loader)?;
+        let (store, how) = transferred(FeatureStore::new(features.clone(), &host, device)?, &config.loader, rank)?;
         let host = Arc::new(host);
         let normalisation = HostNormalisation::of(host.clone(), spec.causal);
         let placement = Placement::Host { store, features: features.clone(), normalisation };

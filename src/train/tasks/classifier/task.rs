@@ -87,7 +87,7 @@ impl<B: GraphBackend> Classifier<B> {
         let placement = if plan.sampled {
             let input = SampledInput::new(spec, graph, features, dtype)?;
             let store = FeatureStore::new(input.features().clone(), input.graph(), device)?;
-            let (store, how) = transferred(store, &config.loader)?;
+            let (store, how) = transferred(store, &config.loader, rank)?;
             decisions.push(how);
             Placement::Host { input, store }
         } else {
