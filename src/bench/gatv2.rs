@@ -51,8 +51,12 @@ impl<B: GraphBackend + MemoryBackend> Bench<'_, B> {
         let (l, r, a) = (self.h_src.tensor.clone(), dst.tensor.clone(), attention.tensor.clone());
         let edges = carried.as_ref().map(|(values, weight)| (values.tensor.clone(), weight.tensor.clone()));
         let forward = || {
-            let edges =
-                edges.clone().map(|(values, weight)| EdgeProjection { values: Some(values), time: None, weight });
+            let edges = edges.clone().map(|(values, weight)| EdgeProjection {
+                values: Some(values),
+                time: None,
+                weight,
+                messages: false,
+            });
             gatv2(&inner, l.clone(), r.clone(), a.clone(), edges, GatConfig::default())
         };
         let sample = self.destinations(CHECKED_ROWS);
@@ -66,8 +70,12 @@ impl<B: GraphBackend + MemoryBackend> Bench<'_, B> {
             .map(|(values, weight)| (Tensor::<Autodiff<B>, 2>::from_inner(values.tensor.clone()), weight.tracked()));
         let g = self.g_dst.tensor.clone();
         let both = || {
-            let edges =
-                edges.clone().map(|(values, weight)| EdgeProjection { values: Some(values), time: None, weight });
+            let edges = edges.clone().map(|(values, weight)| EdgeProjection {
+                values: Some(values),
+                time: None,
+                weight,
+                messages: false,
+            });
             let y = gatv2(&csr, src.clone(), dst.clone(), vectors.clone(), edges, GatConfig::default());
             backward_from(y, g.clone())
         };

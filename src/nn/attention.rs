@@ -64,6 +64,13 @@ pub(super) fn read_of_edges<B: Backend>(
     (columns - time.map_or(0, TimeEncoder::columns), time.is_some())
 }
 
+/// Fails for messages with what edges carry, of edges that carry nothing.
+#[track_caller]
+pub(super) fn check_messages(layer: &str, edge_messages: bool, reads_edges: bool) {
+    let fits = reads_edges || !edge_messages;
+    assert!(fits, "{layer}: edge_messages: expected edge_channels or time_cosines beside it, got neither");
+}
+
 /// Fails for a layer that reads ages, of which there is no matrix.
 #[track_caller]
 pub(super) fn check_no_ages<B: Backend>(layer: &str, time: Option<&TimeEncoder<B>>) {
@@ -88,6 +95,19 @@ pub(crate) fn by_head<B: Backend>(vectors: Tensor<B, 2>) -> Tensor<B, 2> {
     (vectors.reshape([heads, 1, channels]) * own).reshape([heads, heads * channels])
 }
 
+/// What edges add up to for every head, `[rows, heads * columns]`, projected: `v_h W_h`, heads side by side, with
+/// `weight` `[columns, heads * channels]`.
+pub(crate) fn projected_by_head<B: GraphBackend>(v: Tensor<B, 2>, weight: Tensor<B, 2>, heads: usize) -> Tensor<B, 2> {
+    if heads == 1 {
+        return linear(v, weight, None);
+    }
+    let [columns, width] = weight.dims();
+    // One product: a head's values meet its own columns alone.
+    let own = Tensor::<B, 2>::eye(heads, &weight.device()).reshape([heads, 1, heads, 1]);
+    let of_heads = weight.reshape([1, columns, heads, width / heads]) * own;
+    linear(v, of_heads.reshape([heads * columns, width]), None)
+}
+
 /// Attention weights `[num_edges, heads]`, f32, from the logits; those are not asked for where there are no edges,
 /// since some devices do not take a launch over nothing.
 pub(super) fn weights_of<B: GraphBackend>(
@@ -110,6 +130,36 @@ pub(super) fn weighted_sum<B: GraphBackend>(csr: &Csr<B>, h: Tensor<B, 2>, atten
     }
     let attention = if attention.dtype() == h.dtype() { attention } else { attention.cast(h.dtype()) };
     gspmm(csr, Message::u_mul_e(h, attention), Reduce::Sum, Strategy::Auto)
+}
+
+/// [`weighted_sum`] with messages `h_j + e_ij W_h`, where `edges` has the `e` and `W`, and there are edges.
+pub(super) fn weighted_messages<B: GraphBackend>(
+    csr: &Csr<B>,
+    h: Tensor<B, 2>,
+    attention: Tensor<B, 2>,
+    edges: Option<(Tensor<B, 2>, Tensor<B, 2>)>,
+) -> Tensor<B, 2> {
+    let y = weighted_sum(csr, h, attention.clone());
+    let Some((values, weight)) = edges.filter(|_| csr.num_edges() > 0) else { return y };
+    let attention = if attention.dtype() == values.dtype() { attention } else { attention.cast(values.dtype()) };
+    // A head at a time: all of them would take columns times heads per edge.
+    let of_head =
+        |weights: Tensor<B, 2>| gspmm(csr, Message::CopyE(values.clone() * weights), Reduce::Sum, Strategy::Auto);
+    let heads = attention.dims()[1];
+    let v = Tensor::cat(attention.split(1, 1).into_iter().map(of_head).collect(), 1);
+    with_edges(y, Some((v, weight)), heads)
+}
+
+/// `y`, and where messages have what edges carry, what that adds up to and its projection.
+pub(super) fn with_edges<B: GraphBackend>(
+    y: Tensor<B, 2>,
+    edges: Option<(Tensor<B, 2>, Tensor<B, 2>)>,
+    heads: usize,
+) -> Tensor<B, 2> {
+    match edges {
+        Some((v, weight)) => finish(vec![y, projected_by_head(v, weight, heads)], None, Activation::Identity),
+        None => y,
+    }
 }
 
 /// What a layer adds to the features of the destinations.

@@ -3,8 +3,8 @@
 use std::f64::consts::TAU;
 
 use burn::module::{Module, Param};
-use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
+use burn::tensor::{DType, Tensor};
 use graphsieve_kernels::{Age, MAX_EDGE_COLUMNS, TimeEncoding};
 
 use super::initial::Initial;
@@ -22,6 +22,22 @@ impl<B: Backend> EdgeFeatures<B> {
     /// Nothing.
     pub fn none() -> Self {
         Self { values: None, age: None }
+    }
+
+    /// With values as `dtype`, that of the features of nodes beside them.
+    pub(crate) fn of_dtype(self, dtype: DType) -> Self {
+        let of_dtype = |values: Tensor<B, 2>| match values.dims()[0] {
+            _ if values.dtype() == dtype => values,
+            // Some devices do not take a launch over nothing.
+            0 => Tensor::empty(values.dims(), (&values.device(), dtype)),
+            _ => values.cast(dtype),
+        };
+        Self { values: self.values.map(of_dtype), ..self }
+    }
+
+    /// What their ages become, where there are any and `encoder` reads them.
+    pub(crate) fn encoding(&self, encoder: Option<&TimeEncoder<B>>) -> Option<TimeEncoding<B>> {
+        encoder.zip(self.age.as_ref()).map(|(encoder, age)| encoder.encoding(age))
     }
 }
 

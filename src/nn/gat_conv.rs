@@ -11,7 +11,8 @@ use graphsieve_kernels::{
 };
 
 use super::attention::{
-    Residual, by_head, check_no_ages, edges_of, finish_heads, folded, read_of_edges, weighted_sum, weights_of,
+    Residual, by_head, check_messages, check_no_ages, edges_of, finish_heads, folded, read_of_edges, weighted_messages,
+    weights_of, with_edges,
 };
 use super::check;
 use super::dropout::{features, of_attention};
@@ -45,6 +46,9 @@ pub struct GatConvConfig {
     /// The longest and the shortest period that frequencies begin with, in seconds. Default: a year and an hour.
     #[config(default = "[31_536_000.0, 3_600.0]")]
     pub time_periods: [f64; 2],
+    /// Whether what an edge carries is in its message, too, projected as in the score. Default: false (PyG).
+    #[config(default = false)]
+    pub edge_messages: bool,
     /// Slope of the leaky ReLU on negative scores, in [0, 1]. Default: 0.2 (Velickovic et al.).
     #[config(default = 0.2)]
     pub negative_slope: f64,
@@ -75,8 +79,10 @@ pub struct GatConvConfig {
 /// ```text
 /// e_ij = leaky_relu(<a_dst, x_i W> + <a_src, x_j W> [+ <a_edge, f_ij W_edge>])
 /// a_ij = exp(e_ij) / sum_k exp(e_ik)
-/// y_i  = ||_heads sum_j a_ij x_j W  (or their mean)  [+ x_i W_res]  + b
+/// y_i  = ||_heads sum_j a_ij (x_j W [+ f_ij W_edge])  (or their mean)  [+ x_i W_res]  + b
 /// ```
+///
+/// The features of edges are in messages with `edge_messages` alone: those are added up and projected per node.
 ///
 /// On one kind of nodes every node is its own neighbour exactly once, and the features of that edge are the mean of
 /// those of its in-edges ([`Csr::with_self_loops`]). A destination without in-edges has the bias (and the residual)
@@ -143,6 +149,7 @@ pub struct GatConv<B: Backend> {
     /// `[width of the result]`.
     pub bias: Option<Param<Tensor<B, 1>>>,
     concat: bool,
+    edge_messages: bool,
     negative_slope: f64,
     feature_dropout: f64,
     attention_dropout: f64,
@@ -173,6 +180,7 @@ impl GatConvConfig {
         let time = self.time_cosines.map(|cosines| TimeEncoder::new(LAYER, cosines, self.time_periods, &initial));
         let edge_columns = self.edge_channels.unwrap_or(0) + time.as_ref().map_or(0, TimeEncoder::columns);
         let reads_edges = edge_columns > 0;
+        check_messages(LAYER, self.edge_messages, reads_edges);
         GatConv {
             weight: initial.glorot([self.in_channels, width]),
             weight_dst: self.dst_channels.map(|channels| initial.glorot([channels, width])),
@@ -184,6 +192,7 @@ impl GatConvConfig {
             time,
             bias: self.bias.then(|| initial.zeros(output)),
             concat: self.concat,
+            edge_messages: self.edge_messages,
             negative_slope: self.negative_slope,
             feature_dropout: self.feature_dropout,
             attention_dropout: self.attention_dropout,
@@ -212,22 +221,28 @@ impl<B: GraphBackend> GatConv<B> {
         let config = self.config(training);
         let (h, weight) = (x.src().clone(), self.weight.val());
         let ([input, width], [heads, _]) = (weight.dims(), self.att_src.dims());
-        let of_dtype = |values: Tensor<B, 2>| if values.dtype() == h.dtype() { values } else { values.cast(h.dtype()) };
-        let term = self.logits_of_edges().map(|logit| EdgeTerm {
-            values: edges.values.map(of_dtype),
-            time: self.time.as_ref().zip(edges.age.as_ref()).map(|(time, age)| time.encoding(age)),
-            logit,
-        });
+        let time = edges.encoding(self.time.as_ref());
+        let values = edges.of_dtype(h.dtype()).values;
+        let term = self.logits_of_edges().map(|logit| EdgeTerm { values, time, logit });
         let attended = |h: Tensor<B, 2>| match term {
-            Some(term) => attend_edges(&csr, h, dst, src, term, heads, config).0,
-            None => attend(&csr, h, dst, src, heads, config),
+            Some(term) => {
+                let (y, v) = attend_edges(&csr, h, dst, src, term, heads, config);
+                (y, Some(v))
+            }
+            None => (attend(&csr, h, dst, src, heads, config), None),
         };
-        let y = if heads == 1 && input < width {
-            linear(attended(h), weight, None)
+        let (y, v) = if heads == 1 && input < width {
+            let (y, v) = attended(h);
+            (linear(y, weight, None), v)
         } else {
             attended(linear(h, weight, None))
         };
-        self.finish(y, &x)
+        self.finish(with_edges(y, self.in_messages(v), heads), &x)
+    }
+
+    /// What edges carry and its projection, where messages have it.
+    fn in_messages(&self, carried: Option<Tensor<B, 2>>) -> Option<(Tensor<B, 2>, Tensor<B, 2>)> {
+        carried.zip(self.weight_edge.as_ref().map(Param::val)).filter(|_| self.edge_messages)
     }
 
     /// `W_edge a_edge` of every head, so that features of edges are never projected.
@@ -318,7 +333,7 @@ impl<B: GraphBackend> GatConv<B> {
         let logits = || {
             let ends = EdgeValue::add(Target::Source(columns(scores.src)), Target::Destination(columns(scores.dst)));
             let mut logits = gsddmm(&csr, ends, Strategy::Auto);
-            if let Some((edges, vectors)) = edges.values.zip(self.logits_of_edges()) {
+            if let Some((edges, vectors)) = edges.values.clone().zip(self.logits_of_edges()) {
                 logits = logits + row_dots(edges, vectors);
             }
             leaky_relu(logits, self.negative_slope)
@@ -328,8 +343,9 @@ impl<B: GraphBackend> GatConv<B> {
             Some(drop) => dropout(attention.clone(), &drop),
             None => attention.clone(),
         };
-        let y = weighted_sum(&csr, linear(x.src().clone(), self.weight.val(), None), kept);
-        (self.finish(y, &x), attention)
+        let h = linear(x.src().clone(), self.weight.val(), None);
+        let of_edges = self.in_messages(edges.of_dtype(h.dtype()).values);
+        (self.finish(weighted_messages(&csr, h, kept, of_edges), &x), attention)
     }
 
     /// Slope of the leaky ReLU on negative scores.

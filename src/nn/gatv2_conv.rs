@@ -10,7 +10,9 @@ use graphsieve_kernels::{
     MAX_V2_CHANNELS, Strategy, Target, Term, dropout, gatv2, gsddmm, linear, row_dots, sum_in_chunks,
 };
 
-use super::attention::{Residual, check_no_ages, edges_of, finish_heads, read_of_edges, weighted_sum, weights_of};
+use super::attention::{
+    Residual, check_messages, check_no_ages, edges_of, finish_heads, read_of_edges, weighted_messages, weights_of,
+};
 use super::check;
 use super::dropout::{features, of_attention};
 use super::edge_features::{EdgeFeatures, TimeEncoder};
@@ -42,6 +44,9 @@ pub struct GatV2ConvConfig {
     /// The longest and the shortest period that frequencies begin with, in seconds. Default: a year and an hour.
     #[config(default = "[31_536_000.0, 3_600.0]")]
     pub time_periods: [f64; 2],
+    /// Whether what an edge carries is in its message, too, projected as in the score. Default: false (PyG).
+    #[config(default = false)]
+    pub edge_messages: bool,
     /// Slope of the leaky ReLU within the score, in [0, 1]. Default: 0.2 (Brody et al.).
     #[config(default = 0.2)]
     pub negative_slope: f64,
@@ -71,8 +76,10 @@ pub struct GatV2ConvConfig {
 /// ```text
 /// l_j  = x_j W_l + b_l        r_i = x_i W_r + b_r
 /// e_ij = <a, leaky_relu(l_j + r_i [+ f_ij W_edge])>        a_ij = exp(e_ij) / sum_k exp(e_ik)
-/// y_i  = ||_heads sum_j a_ij l_j  (or their mean)  [+ x_i W_res]  + b
+/// y_i  = ||_heads sum_j a_ij (l_j [+ f_ij W_edge])  (or their mean)  [+ x_i W_res]  + b
 /// ```
+///
+/// The features of edges are in messages with `edge_messages` alone.
 ///
 /// Self-loops, their features and destinations without in-edges are as in [`GatConv`](super::GatConv).
 ///
@@ -135,6 +142,7 @@ pub struct GatV2Conv<B: Backend> {
     /// `[width of the result]`.
     pub bias: Option<Param<Tensor<B, 1>>>,
     concat: bool,
+    edge_messages: bool,
     negative_slope: f64,
     feature_dropout: f64,
     attention_dropout: f64,
@@ -163,6 +171,7 @@ impl GatV2ConvConfig {
         let mut initial = Initial::new(self.seed, device);
         let time = self.time_cosines.map(|cosines| TimeEncoder::new(LAYER, cosines, self.time_periods, &initial));
         let edge_columns = self.edge_channels.unwrap_or(0) + time.as_ref().map_or(0, TimeEncoder::columns);
+        check_messages(LAYER, self.edge_messages, edge_columns > 0);
         GatV2Conv {
             weight_src: initial.glorot([self.in_channels, width]),
             bias_src: self.bias.then(|| initial.zeros(width)),
@@ -174,6 +183,7 @@ impl GatV2ConvConfig {
             att: initial.glorot([self.heads, self.out_channels]),
             bias: self.bias.then(|| initial.zeros(output)),
             concat: self.concat,
+            edge_messages: self.edge_messages,
             negative_slope: self.negative_slope,
             feature_dropout: self.feature_dropout,
             attention_dropout: self.attention_dropout,
@@ -252,11 +262,11 @@ impl<B: GraphBackend> GatV2Conv<B> {
         self.finish(y, &x)
     }
 
-    /// What edges add to the hidden layer.
+    /// What edges add to the hidden layer, and to messages.
     fn projection(&self, edges: EdgeFeatures<B>) -> Option<EdgeProjection<B>> {
         let weight = self.weight_edge.as_ref()?.val();
-        let time = self.time.as_ref().zip(edges.age.as_ref()).map(|(time, age)| time.encoding(age));
-        Some(EdgeProjection { values: edges.values, time, weight })
+        let time = edges.encoding(self.time.as_ref());
+        Some(EdgeProjection { values: edges.values, time, weight, messages: self.edge_messages })
     }
 
     fn read_of_edges(&self) -> (usize, bool) {
@@ -293,7 +303,8 @@ impl<B: GraphBackend> GatV2Conv<B> {
             Some(drop) => dropout(attention.clone(), &drop),
             None => attention.clone(),
         };
-        (self.finish(weighted_sum(&csr, left, kept), &x), attention)
+        let of_edges = edges.values.zip(self.weight_edge.as_ref().map(Param::val)).filter(|_| self.edge_messages);
+        (self.finish(weighted_messages(&csr, left, kept, of_edges), &x), attention)
     }
 
     /// Checks, drops and projects the sources.
@@ -303,10 +314,7 @@ impl<B: GraphBackend> GatV2Conv<B> {
         let loops = self.add_self_loops && x.is_same();
         let (csr, edges) = edges_of(LAYER, csr, edges, self.read_of_edges(), loops);
         let left = projected(x.src(), &self.weight_src, self.bias_src.as_ref());
-        let of_dtype =
-            |values: Tensor<B, 2>| if values.dtype() == left.dtype() { values } else { values.cast(left.dtype()) };
-        let edges = EdgeFeatures { values: edges.values.map(of_dtype), ..edges };
-        Ends { csr, edges, left, x }
+        Ends { csr, edges: edges.of_dtype(left.dtype()), left, x }
     }
 
     /// The projected destinations.

@@ -42,7 +42,7 @@ mod typed_edges;
 
 pub use aggregation::Aggregation;
 pub use appnp_conv::{AppnpConv, AppnpConvConfig};
-pub(crate) use attention::{by_head, folded};
+pub(crate) use attention::{by_head, folded, projected_by_head};
 pub use block::{
     Block, KeptRows, RelationEdges, ages_between, edge_ages, edge_values, edge_weights, inner_age, node_times,
 };

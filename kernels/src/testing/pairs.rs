@@ -17,6 +17,8 @@ pub struct PairInput<'a> {
     /// `[E, K]`, and `[K, H * D]`, both empty without any.
     pub values: &'a [f64],
     pub weight: &'a [f64],
+    /// Whether messages have what edges carry, projected, too.
+    pub messages: bool,
     /// H.
     pub heads: usize,
     /// D.
@@ -60,6 +62,16 @@ impl PairInput<'_> {
         all
     }
 
+    /// `m_ij = src_j [+ e_ij weight]` `[H * D]` of edge `e` from `j`.
+    fn message(&self, e: usize, j: usize) -> Vec<f64> {
+        let (width, columns) = (self.width(), self.columns());
+        let mut message = self.src[j * width..][..width].to_vec();
+        for k in (0..columns).filter(|_| self.messages) {
+            add_scaled(&mut message, self.values[e * columns + k], &self.weight[k * width..][..width]);
+        }
+        message
+    }
+
     fn alpha(&self, f: &Fixture, kept: &[bool]) -> Vec<f64> {
         let active: Vec<f64> = self.hidden(f).into_iter().map(|u| self.leaky_relu(u)).collect();
         let score = |k: usize| {
@@ -71,15 +83,14 @@ impl PairInput<'_> {
     }
 }
 
-/// `y_i = sum_j f_ij alpha_ij src_j` `[num_rows, H * D]`, with `alpha` the softmax of `<attention, leaky_relu(u_ij)>`.
+/// `y_i = sum_j f_ij alpha_ij m_ij` `[num_rows, H * D]`, with `alpha` the softmax of `<attention, leaky_relu(u_ij)>`.
 pub fn gatv2(f: &Fixture, input: &PairInput, kept: &[bool]) -> Vec<f64> {
     let alpha = input.alpha(f, kept);
     let mut out = vec![0.0; f.num_rows * input.width()];
     for (e, i, j) in kept_edges(f, kept) {
-        for h in 0..input.heads {
-            let k = e * input.heads + h;
-            let [to, from] = [i, j].map(|node| (node * input.heads + h) * input.channels);
-            let row = &input.src[from..][..input.channels];
+        let message = input.message(e, j);
+        for (h, row) in message.chunks(input.channels).enumerate() {
+            let (k, to) = (e * input.heads + h, (i * input.heads + h) * input.channels);
             add_scaled(&mut out[to..][..input.channels], input.factor(k) * alpha[k], row);
         }
     }
@@ -149,13 +160,12 @@ fn backward(f: &Fixture, input: &PairInput, kept: &[bool], g: &[f64], size: fn(f
         values: vec![0.0; values.len()],
         weight: vec![0.0; weight.len()],
     };
+    let sized = PairInput { src: &src, values: &values, weight: &weight, ..*input };
     let mut p = vec![0.0; alpha.len()];
     for (e, i, j) in kept_edges(f, kept) {
-        for h in 0..heads {
-            let (k, [to, from]) = (e * heads + h, [i, j].map(|node| (node * heads + h) * channels));
-            let g = &g[to..][..channels];
-            p[k] = input.factor(k) * dot(g, &src[from..][..channels]);
-            add_scaled(&mut d.src[from..][..channels], input.factor(k) * alpha[k], g);
+        for (h, message) in sized.message(e, j).chunks(channels).enumerate() {
+            let k = e * heads + h;
+            p[k] = input.factor(k) * dot(&g[(i * heads + h) * channels..][..channels], message);
         }
     }
     let dz = softmax_backward(f, &alpha, heads, &p, sign);
@@ -166,11 +176,19 @@ fn backward(f: &Fixture, input: &PairInput, kept: &[bool], g: &[f64], size: fn(f
             *du = dz * attention[c] * if u > 0.0 { 1.0 } else { input.slope };
             d.attention[c] += dz * size(input.leaky_relu(u));
         }
-        add_scaled(&mut d.src[j * width..][..width], 1.0, &du);
+        // Of the message, and of the values projected.
+        let mut dm = vec![0.0; width];
+        for (h, dm) in dm.chunks_mut(channels).enumerate() {
+            let k = e * heads + h;
+            add_scaled(dm, input.factor(k) * alpha[k], &g[(i * heads + h) * channels..][..channels]);
+        }
+        add_scaled(&mut dm, 1.0, &du);
+        let de = if input.messages { &dm } else { &du };
+        add_scaled(&mut d.src[j * width..][..width], 1.0, &dm);
         add_scaled(&mut d.dst[i * width..][..width], 1.0, &du);
         for k in 0..columns {
-            add_scaled(&mut d.weight[k * width..][..width], values[e * columns + k], &du);
-            d.values[e * columns + k] = dot(&weight[k * width..][..width], &du);
+            add_scaled(&mut d.weight[k * width..][..width], values[e * columns + k], de);
+            d.values[e * columns + k] = dot(&weight[k * width..][..width], de);
         }
     }
     d
@@ -183,28 +201,31 @@ mod tests {
     use crate::testing::gradient::{assert_gradient, probe, weighted_sum};
     use crate::testing::oracle::{Drop, attention_factors, keep_all};
 
-    fn input<'a>(x: &'a [Vec<f64>], factors: &'a [f64]) -> PairInput<'a> {
+    fn input<'a>(x: &'a [Vec<f64>], messages: bool, factors: &'a [f64]) -> PairInput<'a> {
         let (src, dst, attention, values, weight) = (&x[0], &x[1], &x[2], &x[3], &x[4]);
-        PairInput { src, dst, attention, values, weight, heads: 2, channels: 3, slope: 0.2, factors: Some(factors) }
+        let factors = Some(factors);
+        PairInput { src, dst, attention, values, weight, messages, heads: 2, channels: 3, slope: 0.2, factors }
     }
 
     #[test]
     fn gradients_match_differences_and_stay_within_their_magnitudes() {
         let mut edges = 0;
         for f in small_fixtures() {
-            for (kept, columns) in [(keep_all(&f), 2), (Drop::new(4, 0.66).mask(&f, 3, 8), 2), (keep_all(&f), 0)] {
+            let dropped = Drop::new(4, 0.66).mask(&f, 3, 8);
+            for (kept, columns, messages) in [(keep_all(&f), 2, false), (dropped, 2, true), (keep_all(&f), 0, false)] {
                 let sizes = [f.num_cols * 6, f.num_rows * 6, 6, f.num_edges() * columns, columns * 6];
                 let factors = attention_factors(&f, &Drop::new(3, 0.6), 2);
                 let inputs = (0..10_000u64).map(|attempt| -> Vec<Vec<f64>> {
                     sizes.iter().enumerate().map(|(k, &n)| values(10 * attempt + k as u64, n)).collect()
                 });
                 // A difference must not straddle the kink of the leaky ReLU.
-                let off_the_kink = |x: &Vec<Vec<f64>>| input(x, &factors).hidden(&f).iter().all(|u| u.abs() > 1e-4);
+                let off_the_kink =
+                    |x: &Vec<Vec<f64>>| input(x, messages, &factors).hidden(&f).iter().all(|u| u.abs() > 1e-4);
                 let inputs =
                     inputs.into_iter().find(off_the_kink).expect("one of all has its hidden layers away from 0");
                 let g = probe(f.num_rows * 6);
-                let loss = |x: &[Vec<f64>]| weighted_sum(&gatv2(&f, &input(x, &factors), &kept), &g);
-                let input = input(&inputs, &factors);
+                let loss = |x: &[Vec<f64>]| weighted_sum(&gatv2(&f, &input(x, messages, &factors), &kept), &g);
+                let input = input(&inputs, messages, &factors);
                 let d = gatv2_grad(&f, &input, &kept, &g);
                 let sizes = gatv2_grad_magnitude(&f, &input, &kept, &g);
                 for (which, ((name, d), (_, size))) in d.all().into_iter().zip(sizes.all()).enumerate() {

@@ -3,6 +3,7 @@
 use std::panic::AssertUnwindSafe;
 
 use burn::tensor::Tensor;
+use burn::tensor::backend::Backend;
 use graphsieve_kernels::testing::harness::Trial;
 use graphsieve_kernels::testing::pairs::{gatv2 as oracle_of, gatv2_grad, gatv2_grad_magnitude};
 use graphsieve_kernels::testing::{
@@ -44,6 +45,11 @@ fn small(seed: u64, n: usize) -> Vec<f64> {
     exact(seed, n).into_iter().map(|x| x / 4.0).collect()
 }
 
+/// Whether messages have the values of edges, of which there are so many: where these are even in number.
+fn in_messages(columns: usize) -> bool {
+    columns.is_multiple_of(2)
+}
+
 /// Everything on the host: features of both ends, attention vectors, values of edges and their projection.
 struct Case {
     inputs: [Vec<f64>; 5],
@@ -63,9 +69,9 @@ impl Case {
     /// The same with other values of edges.
     fn input<'a>(&'a self, values: &'a [f64], factors: Option<&'a [f64]>) -> PairInput<'a> {
         let [src, dst, attention, _, weight] = &self.inputs;
-        let (heads, channels, _) = self.shape;
-        let slope = f64::from(0.2f32);
-        PairInput { src, dst, attention, values, weight, heads, channels, slope, factors }
+        let (heads, channels, columns) = self.shape;
+        let (messages, slope) = (in_messages(columns), f64::from(0.2f32));
+        PairInput { src, dst, attention, values, weight, messages, heads, channels, slope, factors }
     }
 
     /// On the device: source, destination, attention vectors, values, projection.
@@ -81,15 +87,19 @@ impl Case {
     }
 }
 
+/// What edges carry, where they do.
+fn projection<B: Backend>(values: &Tensor<B, 2>, weight: &Tensor<B, 2>) -> Option<EdgeProjection<B>> {
+    let (columns, values, weight) = (values.dims()[1], Some(values.clone()), weight.clone());
+    (columns > 0).then(|| EdgeProjection { values, time: None, weight, messages: in_messages(columns) })
+}
+
 /// The operator on a case.
 fn run<B: GraphBackend>(
     csr: &Csr<Ad<B>>,
     [src, dst, attention, values, weight]: &[Tensor<Ad<B>, 2>; 5],
     config: GatConfig,
 ) -> Tensor<Ad<B>, 2> {
-    let edges = || EdgeProjection { values: Some(values.clone()), time: None, weight: weight.clone() };
-    let edges = (values.dims()[1] > 0).then(edges);
-    gatv2(csr, src.clone(), dst.clone(), attention.clone(), edges, config)
+    gatv2(csr, src.clone(), dst.clone(), attention.clone(), projection(values, weight), config)
 }
 
 /// The result and all gradients against the oracle, between the nodes of two lists.
@@ -278,7 +288,7 @@ fn a_repeated_forward_pass_gives_the_same_gradients<B: GraphBackend>(device: &B:
     let (drop_edge, _) = half_dropped(&f);
     let attention_dropout = Some(half_weightless().0);
     let run = |recompute: bool| {
-        let case = Case::new(f.num_edges(), [f.num_rows, f.num_cols], (2, 8, 3));
+        let case = Case::new(f.num_edges(), [f.num_rows, f.num_cols], (2, 8, 4));
         let config = GatConfig { drop_edge: Some(drop_edge), attention_dropout, recompute, ..Default::default() };
         everything::<B>(&csr, &case.tensors::<B>(Dtype::F32, device), config)
     };
@@ -288,7 +298,7 @@ fn a_repeated_forward_pass_gives_the_same_gradients<B: GraphBackend>(device: &B:
 fn one_gradient_alone_is_that_of_all<B: GraphBackend>(device: &B::Device) {
     let f = Fixture::power_law(12, 100);
     let csr = csr_of::<Ad<B>>(&f, device);
-    let case = Case::new(f.num_edges(), [f.num_rows, f.num_cols], (2, 8, 3));
+    let case = Case::new(f.num_edges(), [f.num_rows, f.num_cols], (2, 8, 4));
     let want = everything::<B>(&csr, &case.tensors::<B>(Dtype::F32, device), Default::default());
     for k in 0..5 {
         let constants = case.tensors::<B>(Dtype::F32, device).map(|tensor| Tensor::from_inner(tensor.inner()));
@@ -324,7 +334,7 @@ fn a_layer_in_chunks_is_its_operators<B: GraphBackend>(device: &B::Device) {
             let leaf = |values: &[f64], rows: usize, columns: usize| {
                 up::<Ad<B>, 2>(values, [rows, columns], Dtype::F32, device).require_grad()
             };
-            let [src, _, attention, values, projection] = case.tensors::<B>(Dtype::F32, device);
+            let [src, _, attention, values, weight] = case.tensors::<B>(Dtype::F32, device);
             // Products of these are exact, too: hidden layers have one sign however they are added up.
             let (x, w, own) = (
                 leaf(&exact(80, f.num_rows * input), f.num_rows, input),
@@ -332,11 +342,7 @@ fn a_layer_in_chunks_is_its_operators<B: GraphBackend>(device: &B::Device) {
                 leaf(&exact(82, input * width), input, width),
             );
             let bias = up::<Ad<B>, 1>(&small(83, width), [width], Dtype::F32, device).require_grad();
-            let edges = (columns > 0).then(|| EdgeProjection {
-                values: Some(values.clone()),
-                time: None,
-                weight: projection.clone(),
-            });
+            let edges = projection(&values, &weight);
             let y = match chunk_rows {
                 Some(chunk_rows) => {
                     let (x_dst, dst) = ((x.clone(), before.as_ref()), (w.clone(), Some(bias.clone())));
@@ -358,7 +364,7 @@ fn a_layer_in_chunks_is_its_operators<B: GraphBackend>(device: &B::Device) {
             let mut all = vec![value, gradient::<B, 1>(&bias, &grads)];
             all.extend([&src, &attention, &x, &w, &own].map(|leaf| gradient::<B, 2>(leaf, &grads)));
             if columns > 0 {
-                all.extend([&values, &projection].map(|leaf| gradient::<B, 2>(leaf, &grads)));
+                all.extend([&values, &weight].map(|leaf| gradient::<B, 2>(leaf, &grads)));
             }
             all
         };
@@ -389,7 +395,8 @@ fn pairs_of_another_shape_are_refused_by_name<B: GraphBackend>(device: &B::Devic
     let spans = Csr::<B>::from_spans(&[0, 0], &[2, 3], &[0, 1, 1], 2, device).unwrap();
     let matrix = |rows: usize, columns: usize| Tensor::<B, 2>::zeros([rows, columns], device);
     let refusal = |csr: &Csr<B>, [src, dst]: [Tensor<B, 2>; 2], attention, edges: Option<[Tensor<B, 2>; 2]>| {
-        let edges = edges.map(|[values, weight]| EdgeProjection { values: Some(values), time: None, weight });
+        let edges =
+            edges.map(|[values, weight]| EdgeProjection { values: Some(values), time: None, weight, messages: false });
         let run = || gatv2(csr, src, dst, attention, edges, Default::default());
         let refused = std::panic::catch_unwind(AssertUnwindSafe(run)).expect_err("a wrong shape");
         refused.downcast_ref::<String>().expect("a message in words").clone()

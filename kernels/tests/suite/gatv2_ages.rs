@@ -79,6 +79,11 @@ impl Case {
         Self { carries, shape: (heads, channels), inputs, ages, times, angles }
     }
 
+    /// Whether messages have what edges carry: where the logarithm of the age is among it.
+    fn in_messages(&self) -> bool {
+        self.carries.log_age
+    }
+
     /// What the edges of `left`, which are `edges` of the graph, carry; and their ages.
     fn carried(&self, left: &Fixture, edges: &[usize]) -> [Vec<f64>; 2] {
         let width = self.carries.values;
@@ -110,7 +115,8 @@ impl Case {
         let [src, dst, attention, _, weight] = &self.inputs;
         let (heads, channels) = self.shape;
         let slope = f64::from(0.2f32);
-        PairInput { src, dst, attention, values: carried, weight, heads, channels, slope, factors: Some(factors) }
+        let (values, messages, factors) = (carried, self.in_messages(), Some(factors));
+        PairInput { src, dst, attention, values, weight, messages, heads, channels, slope, factors }
     }
 
     /// On the device: what edges carry and both ends in `dtype`, what is learned, ages and times as they always are.
@@ -140,6 +146,7 @@ impl Case {
             values: (self.carries.values > 0).then(|| leaf(3, self.carries.values)),
             time: Some(TimeEncoding { age, log_age: self.carries.log_age, frequency, phase }),
             weight: leaf(4, width),
+            messages: self.in_messages(),
         };
         Leaves { src: leaf(0, width), dst: leaf(1, width), attention: leaf(2, channels), edges }
     }
@@ -340,7 +347,7 @@ fn ages_that_do_not_fit_are_refused_by_name<B: GraphBackend>(device: &B::Device)
     let times = |len: usize| Tensor::<B, 1, Int>::zeros([len], (device, DType::I32));
     let refusal = |csr: &Csr<B>, age: Age<B>, cosines: usize, weight: usize| {
         let time = TimeEncoding { age, log_age: false, frequency: vector(cosines), phase: vector(cosines) };
-        let edges = Some(EdgeProjection { values: None, time: Some(time), weight: matrix(weight) });
+        let edges = Some(EdgeProjection { values: None, time: Some(time), weight: matrix(weight), messages: false });
         let attention = Tensor::<B, 2>::zeros([2, 2], device);
         let run = || gatv2(csr, matrix(2), matrix(2), attention, edges, Default::default());
         let refused = std::panic::catch_unwind(AssertUnwindSafe(run)).expect_err("ages that do not fit");

@@ -3,13 +3,13 @@
 use burn::module::{Module, Param};
 use burn::tensor::backend::Backend;
 use burn::tensor::{DType, Tensor};
-use graphsieve_kernels::{Csr, EdgeTerm, GatConfig, GraphBackend, ScoreColumns, TimeEncoding, attend_edges, linear};
+use graphsieve_kernels::{Csr, EdgeTerm, GatConfig, GraphBackend, ScoreColumns, attend_edges};
 
 use super::ages::{TimeInput, export_time};
 use super::edge_inputs::EdgeInput;
 use crate::error::Result;
 use crate::models::parameters::{Export, Init, Parameters};
-use crate::nn::{RelationEdges, TimeEncoder, folded};
+use crate::nn::{EdgeFeatures, RelationEdges, TimeEncoder, folded, projected_by_head};
 
 /// The parameters of what a relation's edges carry in a layer.
 #[derive(Module, Debug)]
@@ -75,22 +75,15 @@ impl<B: Backend> EdgeLayer<B> {
     /// What is read of edges: the parameters of their relation, and what they carry.
     pub fn of<'a>(&'a self, edges: &'a RelationEdges<B>) -> Option<ReadEdges<'a, B>> {
         let parameters = self.relations.get(edges.relation)?.as_ref()?;
-        let time = parameters.time.as_ref().map(|time| (time, &edges.age));
-        // A model with parameters for them was made for a graph that has them.
-        let time = time.map(|(time, age)| match age {
-            Some(age) => time.encoding(age),
-            None => unreachable!("edges have the ages of the graph"),
-        });
-        Some(ReadEdges { parameters, values: edges.values.as_ref(), time })
+        let carried = EdgeFeatures { values: edges.values.clone(), age: edges.age.clone() };
+        Some(ReadEdges { parameters, carried })
     }
 }
 
 /// What edges carry, and what a layer makes of it.
 pub(in crate::models) struct ReadEdges<'a, B: Backend> {
     parameters: &'a EdgeAttention<B>,
-    /// A row per edge.
-    values: Option<&'a Tensor<B, 2>>,
-    time: Option<TimeEncoding<B>>,
+    carried: EdgeFeatures<B>,
 }
 
 impl<B: GraphBackend> ReadEdges<'_, B> {
@@ -106,16 +99,13 @@ impl<B: GraphBackend> ReadEdges<'_, B> {
     ) -> [Tensor<B, 2>; 2] {
         let term = self.term(h_src.dtype(), heads);
         let (sums, weighed) = attend_edges(csr, h_src, dst, src, term, heads, config);
-        [sums, self.parameters.project(weighed, heads)]
+        [sums, projected_by_head(weighed, self.projection(), heads)]
     }
 
     /// What the edges carry, beside features of a data type.
     pub fn term(&self, dtype: DType, heads: usize) -> EdgeTerm<B> {
-        let of_dtype = |values: &Tensor<B, 2>| match values.dtype() == dtype {
-            true => values.clone(),
-            false => values.clone().cast(dtype),
-        };
-        EdgeTerm { values: self.values.map(of_dtype), time: self.time.clone(), logit: self.parameters.logit(heads) }
+        let time = self.carried.encoding(self.parameters.time.as_ref());
+        EdgeTerm { values: self.carried.clone().of_dtype(dtype).values, time, logit: self.parameters.logit(heads) }
     }
 
     /// The projection of what they carry, `[columns, out]`.
@@ -130,19 +120,5 @@ impl<B: GraphBackend> EdgeAttention<B> {
         let weight = self.projection.val();
         let channels = weight.dims()[1] / heads;
         folded(weight, self.attention.val().reshape([heads, channels]))
-    }
-
-    /// What was weighed and added up, `[rows, heads * columns]`, adds to the result: `W_h v_h`, heads side by
-    /// side.
-    fn project(&self, weighed: Tensor<B, 2>, heads: usize) -> Tensor<B, 2> {
-        let weight = self.projection.val();
-        let [width, output] = weight.dims();
-        if heads == 1 {
-            return linear(weighed, weight, None);
-        }
-        // One product: a head's values meet its own columns alone.
-        let own = Tensor::<B, 2>::eye(heads, &weight.device()).reshape([heads, 1, heads, 1]);
-        let of_heads = weight.reshape([1, width, heads, output / heads]) * own;
-        linear(weighed, of_heads.reshape([heads * width, output]), None)
     }
 }

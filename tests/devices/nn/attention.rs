@@ -14,11 +14,31 @@ fn head_dot(x: &[f64], vectors: &Matrix, head: usize) -> f64 {
     x[head * channels..(head + 1) * channels].iter().zip(vectors.row(head)).map(|(a, b)| a * b).sum()
 }
 
+/// A row per edge: that of its source out of `h`, and with `weight` its projected features.
+fn messages(edges: &[oracle::Edge], h: &Matrix, weight: Option<&Matrix>) -> Matrix {
+    let of = |e: &oracle::Edge| {
+        let own = Matrix::new(h.row(e.src).to_vec(), h.width);
+        weight.map_or(own.clone(), |w| own.plus(&Matrix::new(e.features.clone(), w.rows()).times(w), 1.0)).values
+    };
+    Matrix::new(edges.iter().flat_map(of).collect(), h.width)
+}
+
 /// Weights and result of a [`GatConv`], before heads are averaged, with `factor` on the weights.
 pub(super) fn gat<B: Backend>(
     conv: &GatConv<B>,
     edges: &[oracle::Edge],
+    ends: (&Matrix, &Matrix),
+    factor: impl Fn(usize, &oracle::Edge, usize) -> f64,
+) -> (Matrix, Vec<f64>) {
+    gat_of(conv, edges, ends, false, factor)
+}
+
+/// The same; `edge_messages` is that of the layer.
+fn gat_of<B: Backend>(
+    conv: &GatConv<B>,
+    edges: &[oracle::Edge],
     (src, dst): (&Matrix, &Matrix),
+    edge_messages: bool,
     factor: impl Fn(usize, &oracle::Edge, usize) -> f64,
 ) -> (Matrix, Vec<f64>) {
     let h = src.times(&matrix(&conv.weight));
@@ -33,7 +53,8 @@ pub(super) fn gat<B: Backend>(
         });
         leaky(ends + edge)
     };
-    attention(edges, dst.rows(), &h, att_src.rows(), score, factor)
+    let messages = messages(edges, &h, of_edges.as_ref().map(|(weight, _)| weight).filter(|_| edge_messages));
+    attention(edges, dst.rows(), &messages, att_src.rows(), score, factor)
 }
 
 pub fn gat_is_its_definition<B: GraphBackend>(device: &B::Device) {
@@ -73,10 +94,11 @@ pub fn gat_is_its_definition<B: GraphBackend>(device: &B::Device) {
 pub fn gat_with_features_of_edges_is_its_definition<B: GraphBackend>(device: &B::Device) {
     for f in graphs() {
         let (x, e) = (features(1, f.num_cols, 4), features(2, f.num_edges(), 3));
-        for heads in [1, 3] {
-            let config = GatConvConfig::new(4, 2).with_heads(heads).with_edge_channels(Some(3)).with_bias(false);
-            let conv = filled(config.init::<B>(device));
-            let (want, weights) = gat(&conv, &with_loops(&f, Some(&e)), (&x, &x), |_, _, _| 1.0);
+        for (heads, channels, edge_messages) in [(1, 2, false), (3, 2, true), (1, 5, true)] {
+            let config = GatConvConfig::new(4, channels).with_heads(heads).with_edge_channels(Some(3)).with_bias(false);
+            let conv = filled(config.with_edge_messages(edge_messages).init::<B>(device));
+            let reference = |edges: &[oracle::Edge]| gat_of(&conv, edges, (&x, &x), edge_messages, |_, _, _| 1.0);
+            let (want, weights) = reference(&with_loops(&f, Some(&e)));
             let edges = Some(upload(&e, device));
             let (got, attention) = conv.forward_with_attention(&csr(&f, device), upload(&x, device), edges, None);
             check("gat with features of edges", &f, got, &want);
@@ -84,7 +106,7 @@ pub fn gat_with_features_of_edges_is_its_definition<B: GraphBackend>(device: &B:
             // The same from the reverse of the reverse, whose entries stand in another order.
             let (reversed, ids) = f.reverse();
             let moved = Matrix::new(ids.iter().flat_map(|&id| e.row(id as usize).to_vec()).collect(), 3);
-            let (want, _) = gat(&conv, &with_loops(&reversed, Some(&moved)), (&x, &x), |_, _, _| 1.0);
+            let (want, _) = reference(&with_loops(&reversed, Some(&moved)));
             let csr = csr::<B>(&f, device).reverse();
             let got = conv.forward_with_edges(&csr, upload(&x, device), upload(&moved, device), None);
             check("gat with features of edges, reversed", &f, got, &want);
@@ -92,10 +114,10 @@ pub fn gat_with_features_of_edges_is_its_definition<B: GraphBackend>(device: &B:
         // Kernels do not depend on the graph: one says it for all.
         if f.name == "mixed" {
             let config = GatConvConfig::new(4, 2).with_heads(2).with_edge_channels(Some(3)).with_bias(false);
-            let conv = filled(config.with_time_cosines(Some(2)).init::<B>(device));
+            let conv = filled(config.with_time_cosines(Some(2)).with_edge_messages(true).init::<B>(device));
             for by_edge in [false, true] {
                 let (carried, edges) = aged(&f, &e, conv.time.as_ref().unwrap(), by_edge, device);
-                let (want, _) = gat(&conv, &edges, (&x, &x), |_, _, _| 1.0);
+                let (want, _) = gat_of(&conv, &edges, (&x, &x), true, |_, _, _| 1.0);
                 let got = conv.forward_with_edges(&csr(&f, device), upload(&x, device), carried, None);
                 check("gat with ages of edges", &f, got, &want);
             }
@@ -156,7 +178,7 @@ pub fn gat_drops_what_the_masks_say<B: GraphBackend>(device: &B::Device) {
 }
 
 pub fn gatv2_is_its_definition<B: GraphBackend>(device: &B::Device) {
-    let reference = |conv: &GatV2Conv<B>, edges: &[oracle::Edge], src: &Matrix, dst: &Matrix| {
+    let reference = |conv: &GatV2Conv<B>, edges: &[oracle::Edge], [src, dst]: [&Matrix; 2], edge_messages: bool| {
         let left = src.times(&matrix(&conv.weight_src)).plus_row(&bias(&conv.bias_src));
         let right = dst.times(&matrix(&conv.weight_dst)).plus_row(&bias(&conv.bias_dst));
         let (att, weight_edge) = (matrix(&conv.att), conv.weight_edge.as_ref().map(matrix));
@@ -167,7 +189,8 @@ pub fn gatv2_is_its_definition<B: GraphBackend>(device: &B::Device) {
             let hidden: Vec<f64> = (0..left.width).map(|c| leaky(hidden(c))).collect();
             head_dot(&hidden, &att, head)
         };
-        attention(edges, dst.rows(), &left, att.rows(), score, |_, _, _| 1.0)
+        let messages = messages(edges, &left, weight_edge.as_ref().filter(|_| edge_messages));
+        attention(edges, dst.rows(), &messages, att.rows(), score, |_, _, _| 1.0)
     };
     for (heads, channels, concat) in [(1, 5, true), (3, 2, true), (2, 3, false)] {
         let config = || GatV2ConvConfig::new(4, channels).with_heads(heads).with_concat(concat);
@@ -179,25 +202,28 @@ pub fn gatv2_is_its_definition<B: GraphBackend>(device: &B::Device) {
             let (x, e) = (features(1, f.num_cols, 4), features(2, f.num_edges(), 3));
             let (csr, tensor) = (csr::<B>(&f, device), upload::<B>(&x, device));
             let conv = filled(config().init::<B>(device));
-            let (y, weights) = reference(&conv, &with_loops(&f, None), &x, &x);
+            let (y, weights) = reference(&conv, &with_loops(&f, None), [&x, &x], false);
             let (got, attention) = conv.forward_with_attention(&csr, tensor.clone(), None, None);
             check("gatv2", &f, got, &finish(y, &conv));
             check("attention of gatv2", &f, attention, &Matrix::new(weights, heads));
-            let conv = filled(config().with_edge_channels(Some(3)).init::<B>(device));
-            let (y, _) = reference(&conv, &with_loops(&f, Some(&e)), &x, &x);
+            let edge_messages = heads > 1;
+            let config = || config().with_edge_channels(Some(3)).with_edge_messages(edge_messages);
+            let conv = filled(config().init::<B>(device));
+            let (y, _) = reference(&conv, &with_loops(&f, Some(&e)), [&x, &x], edge_messages);
             let got = conv.forward_with_edges(&csr, tensor.clone(), upload(&e, device), None);
             let want = finish(y, &conv);
             check("gatv2 with features of edges", &f, got, &want);
+            let got = conv.forward_with_attention(&csr, tensor.clone(), Some(upload(&e, device)), None).0;
+            check("gatv2 with attention and features of edges", &f, got, &want);
             for chunk_rows in [1, 4, 100] {
                 let edges = Some(upload(&e, device).into());
                 let got = conv.forward_in_chunks(&csr, tensor.clone(), edges, None, chunk_rows);
                 check("gatv2 in chunks", &f, got, &want);
             }
             if f.name == "mixed" {
-                let config = config().with_edge_channels(Some(3)).with_time_cosines(Some(2));
-                let conv = filled(config.init::<B>(device));
+                let conv = filled(config().with_time_cosines(Some(2)).init::<B>(device));
                 let (carried, edges) = aged(&f, &e, conv.time.as_ref().unwrap(), heads == 1, device);
-                let want = finish(reference(&conv, &edges, &x, &x).0, &conv);
+                let want = finish(reference(&conv, &edges, [&x, &x], edge_messages).0, &conv);
                 let got = conv.forward_with_edges(&csr, tensor.clone(), carried, None);
                 check("gatv2 with ages of edges", &f, got, &want);
             }
@@ -205,7 +231,7 @@ pub fn gatv2_is_its_definition<B: GraphBackend>(device: &B::Device) {
         for f in relations() {
             let (src, dst) = (features(1, f.num_cols, 4), features(2, f.num_rows, 6));
             let conv = filled(config().with_dst_channels(Some(6)).init::<B>(device));
-            let (y, _) = reference(&conv, &edges(&f, None), &src, &dst);
+            let (y, _) = reference(&conv, &edges(&f, None), [&src, &dst], false);
             let nodes = (upload(&src, device), upload(&dst, device));
             let want = finish(y, &conv);
             check("gatv2 between", &f, conv.forward(&csr(&f, device), nodes.clone(), None), &want);

@@ -84,7 +84,8 @@ fn gat_obeys_the_laws() {
     for (heads, channels, concat) in [(1, 3, true), (1, 6, true), (3, 2, true), (2, 3, false)] {
         let config = GatConvConfig::new(4, channels).with_heads(heads).with_concat(concat).with_residual(true);
         assert_laws("GatConv", config.init(&device), Some(4));
-        let with_edges = (config.with_edge_channels(Some(2)).init::<Checked>(&device), 2, Some(4));
+        let config = config.with_edge_channels(Some(2)).with_edge_messages(concat);
+        let with_edges = (config.init::<Checked>(&device), 2, Some(4));
         assert_laws_with_edges("GatConv::forward_with_edges", with_edges, |conv, input| {
             let nodes = nodes(&input);
             conv.forward_with_edges(&input.csr, nodes, input.edges.unwrap(), None)
@@ -97,7 +98,8 @@ fn gatv2_obeys_the_laws() {
     for (heads, channels, concat) in [(1, 3, true), (3, 2, true), (2, 3, false)] {
         let config = GatV2ConvConfig::new(4, channels).with_heads(heads).with_concat(concat).with_residual(true);
         assert_laws("GatV2Conv", config.init(&device), Some(4));
-        let with_edges = (config.with_edge_channels(Some(2)).init::<Checked>(&device), 2, Some(4));
+        let config = config.with_edge_channels(Some(2)).with_edge_messages(concat);
+        let with_edges = (config.init::<Checked>(&device), 2, Some(4));
         assert_laws_with_edges("GatV2Conv::forward_with_edges", with_edges, |conv, input| {
             let nodes = nodes(&input);
             conv.forward_with_edges(&input.csr, nodes, input.edges.unwrap(), None)

@@ -135,18 +135,18 @@ pub fn aggregate(f: &Fixture, x: &Matrix, how: &str) -> Matrix {
     y
 }
 
-/// Softmax of `score` over the edges of every destination, times `factor`, as weights of the projected sources `h`.
+/// Softmax of `score` over the edges of every destination, times `factor`, as weights of the `messages`, a row per edge.
 /// Both take the edge, its position and the head. Also the weights before `factor`, `[edges, heads]`.
 pub fn attention(
     edges: &[Edge],
     rows: usize,
-    h: &Matrix,
+    messages: &Matrix,
     heads: usize,
     score: impl Fn(&Edge, usize) -> f64,
     factor: impl Fn(usize, &Edge, usize) -> f64,
 ) -> (Matrix, Vec<f64>) {
-    let channels = h.width / heads;
-    let (mut y, mut weights) = (Matrix::zeros(rows, h.width), vec![0.0; edges.len() * heads]);
+    let (width, channels) = (messages.width, messages.width / heads);
+    let (mut y, mut weights) = (Matrix::zeros(rows, width), vec![0.0; edges.len() * heads]);
     for head in 0..heads {
         let mut sums = vec![0.0; rows];
         edges.iter().for_each(|e| sums[e.dst] += score(e, head).exp());
@@ -154,7 +154,7 @@ pub fn attention(
             let weight = score(e, head).exp() / sums[e.dst];
             weights[at * heads + head] = weight;
             for c in head * channels..(head + 1) * channels {
-                y.values[e.dst * h.width + c] += weight * factor(at, e, head) * h.row(e.src)[c];
+                y.values[e.dst * width + c] += weight * factor(at, e, head) * messages.row(at)[c];
             }
         }
     }

@@ -68,6 +68,9 @@ fn missing_features_of_edges_are_named() {
 }
 
 fn features_of_edges_of_a_wrong_width_are_named() {
+    refuses("GatV2Conv: edge_messages: expected edge_channels or time_cosines beside it, got neither", || {
+        drop(GatV2ConvConfig::new(4, 2).with_edge_messages(true).init::<Flex>(&Default::default()));
+    });
     refuses("GatV2Conv: columns of edges: expected 2, got 5", || {
         let config = GatV2ConvConfig::new(4, 2).with_edge_channels(Some(2));
         config.init::<Flex>(&Default::default()).forward_with_edges(&ring(3), zeros(3, 4), zeros(3, 5), None);

@@ -189,9 +189,8 @@ fn in_spmm<B: MessageBackend + SpmmBackend>(
     let (u, weight) = match message {
         Message::CopyU(u) => (u, None),
         Message::Binary(BinOp::Mul, u, e) if e.dims()[1] == 1 && u.dims()[1] > 1 => {
-            let weight = e.clone().reshape([csr.num_entries()]);
             // Weights of the product are f32.
-            (u, Some(if weight.dtype() == DType::F32 { weight } else { weight.cast(DType::F32) }))
+            (u, Some(cast(e.clone(), DType::F32).reshape([csr.num_entries()])))
         }
         _ => return None,
     };

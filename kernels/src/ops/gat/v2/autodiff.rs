@@ -1,4 +1,4 @@
-//! Per head, with `c_i = <g_i, y_i>` and `dz_ij = a_ij (f_ij <g_i, src_j> - c_i)`: everything that a destination adds
+//! Per head, with `c_i = <g_i, y_i>` and `dz_ij = a_ij (f_ij <g_i, m_ij> - c_i)`: everything that a destination adds
 //! up comes from one pass over its edges, what a source does from one over the reverse.
 
 use burn_autodiff::Autodiff;
@@ -98,7 +98,7 @@ impl<B: GatV2Backend, C: CheckpointStrategy> GatV2Backend for Autodiff<B, C> {
         let out = forward.out.clone();
         // What is not there is stood in for by a constant, which gets no gradient.
         let constant = <Self as AutodiffBackend>::from_inner(out.clone());
-        let V2Inputs { src, dst, parameters, edges } = &inputs;
+        let V2Inputs { src, dst, parameters, edges, .. } = &inputs;
         let angles = if edges.cosines > 0 { &edges.parameters } else { &constant };
         let values = edges.values.as_ref().unwrap_or(&constant);
         let nodes = [src, dst, parameters, angles, values].map(|tensor| tensor.node.clone());

@@ -46,7 +46,7 @@ launch_args! {
     }
 }
 
-/// The pass over destinations, one plane per row `i`, with `dz_ij = a_ij (f_ij <g_i, src_j> - delta_i)` and
+/// The pass over destinations, one plane per row `i`, with `dz_ij = a_ij (f_ij <g_i, m_ij> - delta_i)` and
 /// `du_ij = dz_ij attention leaky_relu'(u_ij)`. Sums over all edges stay in registers from row to row.
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(crate) fn gatv2_rows_kernel<F: Float, P: Int, N: Size, M: Size>(
@@ -62,6 +62,7 @@ pub(crate) fn gatv2_rows_kernel<F: Float, P: Int, N: Size, M: Size>(
     #[comptime] shape: GatShape,
     #[comptime] span: HeadSpan,
     #[comptime] carries: EdgeShape,
+    #[comptime] messages: bool,
     #[comptime] wanted: V2Wanted,
     #[comptime] schedule: RowSchedule,
     #[define(F, P)] _types: [StorageType; 2],
@@ -118,30 +119,45 @@ pub(crate) fn gatv2_rows_kernel<F: Float, P: Int, N: Size, M: Size>(
                         let mut lanes = Array::<u32>::new(batch);
                         let mut present = Array::<bool>::new(batch);
                         bits = take_lanes(bits, j, &mut sources, &mut lanes, &mut present, word, batch);
-                        let x = rows_of::<F, N>(&ends.src, &sources, layout, batch, slots, schedule);
+                        let mut x = rows_of::<F, N>(&ends.src, &sources, layout, batch, slots, schedule);
                         let values = values_of(carried, tile, &lanes, &encoded, batch, carries);
-                        let hidden =
-                            hidden_of::<N>(&own, &x, &values, &ends.parameters, layout, batch, slots, count, schedule);
+                        let hidden = hidden_of::<N>(
+                            &own,
+                            &mut x,
+                            &values,
+                            &ends.parameters,
+                            layout,
+                            batch,
+                            slots,
+                            count,
+                            0usize,
+                            slots,
+                            messages,
+                            schedule,
+                        );
                         let mut active = Array::<Vector<f32, N>>::new(comptime!(batch * slots));
                         #[unroll]
                         for at in 0..comptime!(batch * slots) {
                             active[at] = leaky_relus::<N>(hidden[at], rules.slope);
                         }
-                        let scores = head_dots::<N>(&attention, &active, &head, batch, slots, heads, span);
-                        let products = head_dots::<N>(&g, &x, &head, batch, slots, heads, span);
+                        let scores = head_dots::<N>(&attention, &active, &head, 0usize, batch, slots, heads, span);
+                        let products = head_dots::<N>(&g, &x, &head, 0usize, batch, slots, heads, span);
+                        let mut weights = Array::<f32>::new(comptime!(batch * groups));
                         let mut dz = Array::<f32>::new(comptime!(batch * groups));
                         #[unroll]
                         for u in 0..batch {
                             #[unroll]
                             for group in 0..groups {
-                                let mut product = products[u * groups + group];
+                                let alpha = (scores[u * groups + group] - log_sum_exp[group]).exp();
+                                let alpha = select(present[u], alpha, 0.0f32);
+                                let mut factor = 1.0f32;
                                 if drops {
                                     let h = head[comptime!(group * (slots / groups))];
                                     let col = plane_shuffle(col, lanes[u]);
-                                    product *= edge_factor(&rules.dropout, row as u32, col, h, shape.attention_dropout);
+                                    factor = edge_factor(&rules.dropout, row as u32, col, h, shape.attention_dropout);
                                 }
-                                let alpha = (scores[u * groups + group] - log_sum_exp[group]).exp();
-                                dz[u * groups + group] = select(present[u], alpha * (product - delta[group]), 0.0f32);
+                                weights[u * groups + group] = alpha * factor;
+                                dz[u * groups + group] = alpha * (factor * products[u * groups + group] - delta[group]);
                             }
                         }
                         let mut of_values = filled(0.0f32, comptime!((batch * count).max(1)));
@@ -149,7 +165,7 @@ pub(crate) fn gatv2_rows_kernel<F: Float, P: Int, N: Size, M: Size>(
                         for slot in 0..slots {
                             let group = comptime!(slot / (slots / groups));
                             let c = slot * schedule.plane + lane;
-                            // The gradients of the hidden layers of the batch.
+                            // The gradients of the hidden layers of the batch, then of its projected values.
                             let mut du = Array::<Vector<f32, N>>::new(batch);
                             #[unroll]
                             for u in 0..batch {
@@ -157,6 +173,9 @@ pub(crate) fn gatv2_rows_kernel<F: Float, P: Int, N: Size, M: Size>(
                                 du[u] = attention[slot] * dz * leans::<N>(hidden[u * slots + slot], rules.slope);
                                 sums[slot] += du[u];
                                 attention_sums[slot] += active[u * slots + slot] * dz;
+                                if comptime!(messages) {
+                                    du[u] += g[slot] * Vector::<f32, N>::empty().fill(weights[u * groups + group]);
+                                }
                             }
                             #[unroll]
                             for k in 0..count {
@@ -247,6 +266,45 @@ pub(crate) fn gatv2_rows_kernel<F: Float, P: Int, N: Size, M: Size>(
     }
 }
 
+/// So many copies of a row.
+#[cube]
+fn copies_of<N: Size>(
+    row: &Array<Vector<f32, N>>,
+    #[comptime] slots: usize,
+    #[comptime] copies: usize,
+) -> Array<Vector<f32, N>> {
+    let mut rows = Array::<Vector<f32, N>>::new(comptime!(copies * slots));
+    #[unroll]
+    for u in 0..copies {
+        #[unroll]
+        for slot in 0..slots {
+            rows[u * slots + slot] = row[slot];
+        }
+    }
+    rows
+}
+
+/// Zeros on lanes beyond the rows, so that their products count nowhere.
+#[cube]
+fn clear_beyond<N: Size>(
+    rows: &mut Array<Vector<f32, N>>,
+    layout: &HeadLayout,
+    #[comptime] batch: usize,
+    #[comptime] slots: usize,
+    #[comptime] schedule: RowSchedule,
+) {
+    #[unroll]
+    for slot in 0..slots {
+        let c = slot * schedule.plane + UNIT_POS_X as usize;
+        if c >= layout.vectors {
+            #[unroll]
+            for u in 0..batch {
+                rows[u * slots + slot] = Vector::<f32, N>::empty().fill(0.0f32);
+            }
+        }
+    }
+}
+
 /// The reverse pass, one plane per source `j`: `dsrc_j = sum_i (f_ij a_ij g_i + du_ij)`. Every row is written by one
 /// launch alone.
 #[cube(launch_unchecked, address_type = "dynamic")]
@@ -263,6 +321,7 @@ pub(crate) fn gatv2_sources_kernel<F: Float, P: Int, N: Size, M: Size>(
     #[comptime] shape: GatShape,
     #[comptime] span: HeadSpan,
     #[comptime] carries: EdgeShape,
+    #[comptime] messages: bool,
     #[comptime] schedule: RowSchedule,
     #[define(F, P)] _types: [StorageType; 2],
 ) {
@@ -272,6 +331,8 @@ pub(crate) fn gatv2_sources_kernel<F: Float, P: Int, N: Size, M: Size>(
     let batch = comptime!(batch(slots, 2, schedule));
     let count = comptime!(carries.columns());
     let drops = comptime!(shape.attention_dropout != DropMode::KeepAll);
+    // Messages of a batch, one for all entries or one each, and how far apart these are.
+    let (senders, apart) = comptime!(if messages { (batch, slots) } else { (1, 0) });
     let mut shared = SharedMemory::<Vector<f32, N>>::new(comptime!(shared_vectors(shape, schedule)));
     let head = heads_of_slots(layout, shape, schedule);
     let attention = attention_of::<N>(&ends.parameters, layout, slots, schedule);
@@ -308,15 +369,31 @@ pub(crate) fn gatv2_sources_kernel<F: Float, P: Int, N: Size, M: Size>(
                         let x = rows_of::<F, N>(&ends.dst, &to, layout, batch, slots, schedule);
                         let g = rows_of::<F, N>(&arrivals.g, &to, layout, batch, slots, schedule);
                         let values = values_of(carried, tile, &lanes, &encoded, batch, carries);
-                        let hidden =
-                            hidden_of::<N>(&own, &x, &values, &ends.parameters, layout, batch, slots, count, schedule);
+                        let mut sent = copies_of::<N>(&own, slots, senders);
+                        let hidden = hidden_of::<N>(
+                            &x,
+                            &mut sent,
+                            &values,
+                            &ends.parameters,
+                            layout,
+                            batch,
+                            slots,
+                            count,
+                            slots,
+                            apart,
+                            messages,
+                            schedule,
+                        );
+                        if comptime!(messages) {
+                            clear_beyond::<N>(&mut sent, layout, batch, slots, schedule);
+                        }
                         let mut active = Array::<Vector<f32, N>>::new(comptime!(batch * slots));
                         #[unroll]
                         for at in 0..comptime!(batch * slots) {
                             active[at] = leaky_relus::<N>(hidden[at], rules.slope);
                         }
-                        let scores = head_dots::<N>(&attention, &active, &head, batch, slots, heads, span);
-                        let products = head_dots::<N>(&own, &g, &head, batch, slots, heads, span);
+                        let scores = head_dots::<N>(&attention, &active, &head, 0usize, batch, slots, heads, span);
+                        let products = head_dots::<N>(&sent, &g, &head, apart, batch, slots, heads, span);
                         let mut weights = Array::<f32>::new(comptime!(batch * groups));
                         let mut dz = Array::<f32>::new(comptime!(batch * groups));
                         #[unroll]

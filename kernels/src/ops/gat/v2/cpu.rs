@@ -15,7 +15,7 @@ use crate::ops::dropout::Dropout;
 use crate::ops::gat::cpu::{Factors, ROWS_PER_SUM};
 use crate::ops::gat::edges::cpu::{Carried, RowOfEdges as Encoded, contiguous};
 use crate::ops::gat::{GatArgs, GatForward};
-use crate::runtime::flex::{self, Offsets, ROWS_PER_TASK, Storage, with_storage};
+use crate::runtime::flex::{self, Offsets, ROWS_PER_TASK, Storage, axpy, dot, with_storage};
 use crate::runtime::rows::{Row, exp_all, exp_weights, hidden_rows, lean_rows, zeroed};
 
 /// Edges whose hidden layers are made at a time: 16 KiB of 128 channels.
@@ -87,6 +87,8 @@ struct Reader<'a, E> {
     attention: &'a [f32],
     /// By column.
     projection: &'a [f32],
+    /// Whether messages have what edges carry, projected, too.
+    messages: bool,
     width: usize,
     heads: usize,
     slope: f32,
@@ -114,7 +116,7 @@ impl<'a, E: Storage> Reader<'a, E> {
         args: &GatArgs,
         rows_are_sources: bool,
     ) -> Self {
-        let V2Inputs { src, parameters, edges, .. } = inputs;
+        let V2Inputs { src, parameters, edges, messages, .. } = inputs;
         let width = src.shape()[1];
         let (attention, projection) = flex::slice::<f32>(parameters).split_at(width);
         let drop_edge = if rows_are_sources { args.drop_edge.map(DropEdge::reverse) } else { args.drop_edge };
@@ -127,6 +129,7 @@ impl<'a, E: Storage> Reader<'a, E> {
             carried: edges.age.as_ref().map(|_| Carried::of(edges, 0, rows_are_sources)),
             attention,
             projection,
+            messages: *messages,
             width,
             heads: args.heads,
             slope: args.negative_slope,
@@ -171,6 +174,13 @@ impl<'a, E: Storage> Reader<'a, E> {
         hidden_rows(&mut row.hidden, own, (x, &row.ids[run]), (&row.values, self.projection), self.slope);
     }
 
+    /// The projection of every column for head `h`; none where messages are the sources alone.
+    fn of_messages(&self, h: usize) -> impl Iterator<Item = &'a [f32]> {
+        let (projection, head) = (self.projection, self.head(h));
+        let rows = if self.messages { projection } else { &[] };
+        rows.chunks_exact(self.width).map(move |row| &row[head.clone()])
+    }
+
     /// The channels of a head.
     fn head(&self, h: usize) -> Range<usize> {
         let channels = self.width / self.heads;
@@ -191,6 +201,18 @@ impl<'a, E: Storage> Reader<'a, E> {
         let head = self.head(h);
         let attention = &self.attention[head.clone()];
         lean_rows(&mut row.hidden, (self.width, head.start), attention, dz, self.slope);
+    }
+}
+
+impl<E> RowOfEdges<E> {
+    /// Column `k` of what the edges of the run carry, of `columns`.
+    fn column(&self, k: usize, columns: usize) -> impl Iterator<Item = &f32> {
+        self.values[k..].iter().step_by(columns)
+    }
+
+    /// What the edges of the run carry in column `k` of `columns`, weighed and added up.
+    fn weighed(&self, k: usize, columns: usize, weights: &[f32]) -> f32 {
+        self.column(k, columns).zip(weights).map(|(value, weight)| value * weight).sum()
     }
 }
 
@@ -238,6 +260,9 @@ fn forward<E: Storage>(
                         acc.iter_mut().for_each(|sum| *sum *= rescale);
                     }
                     E::add_rows(acc, src, width, head.start, &row.ids[run.clone()], &weights);
+                    for (k, projection) in reader.of_messages(h).enumerate() {
+                        axpy(acc, row.weighed(k, reader.columns, &weights), projection);
+                    }
                 }
             }
             for h in 0..heads {
@@ -287,6 +312,9 @@ fn row_gradients<E: Storage>(
         let (mut own, mut acc, mut own_g) = (vec![0f32; width], vec![0f32; width], vec![0f32; width]);
         let (mut row, mut column, mut dots) = (RowOfEdges::default(), Vec::new(), [0f32; RUN]);
         let (mut dz, mut products) = (vec![Vec::new(); heads], Vec::new());
+        // Of every head, where messages have what edges carry: weights of the edges of a run, and what the gradient of
+        // the row means for the columns.
+        let (mut weights, mut of_columns) = (vec![Vec::new(); heads], vec![Vec::new(); heads]);
         let mut factors = Factors::new(args.attention_dropout, heads);
         let parameters = vec![0f32; (1 + columns) * width];
         let angles = vec![0f32; 2 * cosines];
@@ -296,6 +324,10 @@ fn row_gradients<E: Storage>(
             reader.row(reader.row_entries.node(i), &mut row, &mut factors);
             E::widen(&dst[i * width..(i + 1) * width], &mut own);
             E::widen(&g[i * width..(i + 1) * width], &mut own_g);
+            for (h, of_columns) in of_columns.iter_mut().enumerate() {
+                of_columns.clear();
+                of_columns.extend(reader.of_messages(h).map(|projection| dot(&own_g[reader.head(h)], projection)));
+            }
             acc.fill(0.0);
             for run in runs(row.ids.len()) {
                 let in_order = &IN_ORDER[..run.len()];
@@ -307,6 +339,14 @@ fn row_gradients<E: Storage>(
                     dz.iter_mut().for_each(|z| *z -= lse[i * heads + h]);
                     exp_all(dz);
                     E::dot_rows(&mut products, &own_g[head.clone()], src, width, head.start, &row.ids[run.clone()]);
+                    for (k, of_column) in of_columns[h].iter().enumerate() {
+                        let column = row.column(k, columns);
+                        products.iter_mut().zip(column).for_each(|(product, value)| *product += of_column * value);
+                    }
+                    if reader.messages {
+                        weights[h].clear();
+                        weights[h].extend(dz.iter().zip(run.clone()).map(|(alpha, k)| alpha * factors.of(h, k)));
+                    }
                     for ((dz, product), k) in dz.iter_mut().zip(&products).zip(run.clone()) {
                         *dz *= factors.of(h, k) * product - delta[i * heads + h];
                     }
@@ -317,8 +357,12 @@ fn row_gradients<E: Storage>(
                 f32::sum_rows(&mut acc, &row.hidden, width, in_order);
                 for (v, of_value) in found.parameters[width..].chunks_exact_mut(width).enumerate() {
                     column.clear();
-                    column.extend(row.values[v..].iter().step_by(columns));
+                    column.extend(row.column(v, columns));
                     f32::add_rows(of_value, &row.hidden, width, 0, in_order, &column);
+                    for (h, weights) in weights.iter().enumerate().filter(|_| reader.messages) {
+                        let head = reader.head(h);
+                        axpy(&mut of_value[head.clone()], row.weighed(v, columns, weights), &own_g[head]);
+                    }
                 }
                 let start = found.values.len();
                 if wanted.values {
@@ -334,6 +378,9 @@ fn row_gradients<E: Storage>(
                     }
                     let dots = &mut dots[..run.len()];
                     f32::dot_rows(dots, projection, &row.hidden, width, 0, in_order);
+                    for (weights, of_columns) in weights.iter().zip(&of_columns).filter(|_| reader.messages) {
+                        axpy(dots, of_columns[v], weights);
+                    }
                     if of_value {
                         let to = found.values[start + v..].iter_mut().step_by(value_columns);
                         to.zip(dots).for_each(|(to, dot)| *to = *dot);
@@ -397,7 +444,7 @@ fn source_gradient<E: Storage>(
     let task = |task: usize, gradient: &mut [E]| {
         let (mut own, mut acc) = (vec![0f32; width], vec![0f32; width]);
         let (mut row, mut weights, mut products) = (RowOfEdges::default(), Vec::new(), Vec::new());
-        let mut dz = vec![Vec::new(); heads];
+        let (mut dz, mut dots) = (vec![Vec::new(); heads], [0f32; RUN]);
         let mut factors = Factors::new(args.attention_dropout.map(Dropout::reverse), heads);
         for (r, gradient) in gradient.chunks_mut(width).enumerate() {
             let j = task * block + r;
@@ -416,6 +463,12 @@ fn source_gradient<E: Storage>(
                     weights.clear();
                     weights.extend(dz.iter().zip(run.clone()).map(|(alpha, k)| alpha * factors.of(h, k)));
                     E::dot_rows(&mut products, &own[head.clone()], g, width, head.start, ids);
+                    for (k, projection) in reader.of_messages(h).enumerate() {
+                        let (dots, column) = (&mut dots[..ids.len()], row.column(k, reader.columns));
+                        E::dot_rows(dots, projection, g, width, head.start, ids);
+                        let terms = dots.iter().zip(column);
+                        products.iter_mut().zip(terms).for_each(|(product, (dot, value))| *product += dot * value);
+                    }
                     E::add_rows(&mut acc[head.clone()], g, width, head.start, ids, &weights);
                     for (k, dz) in dz.iter_mut().enumerate() {
                         *dz = weights[k] * products[k] - *dz * delta[at(k)];

@@ -10,7 +10,8 @@ use cubecl::prelude::*;
 use super::backward_kernel::{
     V2ArrivalsArgs, V2ArrivalsLaunch, V2RowTargetsArgs, gatv2_rows_kernel, gatv2_sources_kernel,
 };
-use super::kernel::{HeadSpan, V2EndsArgs, V2EndsLaunch, gatv2_forward_kernel};
+use super::forward_kernel::gatv2_forward_kernel;
+use super::kernel::{HeadSpan, V2EndsArgs, V2EndsLaunch};
 use super::{GatV2Backend, V2Backward, V2Inputs, V2RowGradients, V2Wanted};
 use crate::graph::csr::View;
 use crate::graph::drop_edge::DropEdge;
@@ -31,6 +32,7 @@ struct Ends<R: CubeRuntime> {
     dst: Rows<R>,
     parameters: CubeTensor<R>,
     carried: Carried<R>,
+    messages: bool,
     /// Rules of the pass: those of the reverse where rows are sources.
     args: GatArgs,
     /// Elements of a vector.
@@ -42,7 +44,7 @@ struct Ends<R: CubeRuntime> {
 impl<R: CubeRuntime> Ends<R> {
     /// `also` are the matrices that the pass has beside the ends, with rows as wide.
     fn of(inputs: V2Inputs<CubeTensor<R>, CubeTensor<R>>, also: &[&Rows<R>], args: GatArgs, reversed: bool) -> Self {
-        let V2Inputs { src, dst, parameters, edges } = inputs;
+        let V2Inputs { src, dst, parameters, edges, messages } = inputs;
         let (src, dst) = (Rows::of(src), Rows::of(dst));
         let args = match reversed {
             true => GatArgs {
@@ -59,7 +61,7 @@ impl<R: CubeRuntime> Ends<R> {
         let shape = shape(&geometry, &args, src.width / v, &args.drop_edge, &args.attention_dropout);
         let span = HeadSpan::of(args.heads, channels / v, geometry.plane as usize, shape.slots);
         let carried = Carried::of(&edges, reversed);
-        Self { src, dst, parameters: f32_vector(parameters), carried, args, v, shape, span }
+        Self { src, dst, parameters: f32_vector(parameters), carried, messages, args, v, shape, span }
     }
 
     fn width(&self) -> usize {
@@ -158,6 +160,7 @@ impl_for_devices! { GatV2Backend =>
                     ends.shape,
                     ends.span,
                     ends.carried.shape,
+                    ends.messages,
                     row_launch.schedule,
                     [dtype.into(), view.topology.row_ptr.dtype.into()],
                 );
@@ -220,6 +223,7 @@ impl_for_devices! { GatV2Backend =>
                     ends.shape,
                     ends.span,
                     ends.carried.shape,
+                    ends.messages,
                     wanted,
                     row_launch.schedule,
                     [dtype.into(), view.topology.row_ptr.dtype.into()],
@@ -266,6 +270,7 @@ impl_for_devices! { GatV2Backend =>
                     ends.shape,
                     ends.span,
                     ends.carried.shape,
+                    ends.messages,
                     row_launch.schedule,
                     [dtype.into(), reverse.topology.row_ptr.dtype.into()],
                 );

@@ -5,6 +5,8 @@ mod autodiff;
 mod backward_kernel;
 mod cpu;
 #[cfg(feature = "cube")]
+mod forward_kernel;
+#[cfg(feature = "cube")]
 mod kernel;
 #[cfg(feature = "cube")]
 mod launch;
@@ -30,8 +32,8 @@ pub const MAX_V2_CHANNELS: usize = 512;
 /// Heads times channels times what the backward pass keeps of each in registers.
 const MOST_KEPT: usize = 4096;
 
-/// What edges add to the hidden layer of [`gatv2`]: `e weight`, which is stored nowhere, with `e_ij = (values_ij,
-/// [ln(1 + age_ij),] cos(frequency age_ij + phase))`, of which at least one column is there.
+/// What edges add to the hidden layer of [`gatv2`], and to the messages if wanted: `e weight`, which is stored nowhere,
+/// with `e_ij = (values_ij, [ln(1 + age_ij),] cos(frequency age_ij + phase))`, of which at least one column is there.
 #[derive(Clone, Debug)]
 pub struct EdgeProjection<B: Backend> {
     /// `[num_edges, 1 to 16]` in the dtype of the features, in the order of the adjacency (of its edges, where these
@@ -41,6 +43,8 @@ pub struct EdgeProjection<B: Backend> {
     pub time: Option<TimeEncoding<B>>,
     /// `[columns of e, heads * channels]`, f32.
     pub weight: Tensor<B, 2>,
+    /// Whether the message of an edge is `src_j + e_ij weight`, too.
+    pub messages: bool,
 }
 
 impl<B: Backend> EdgeProjection<B> {
@@ -92,14 +96,15 @@ pub trait GatV2Backend: GatBackend {
 /// u_ij = src_j + dst_i [+ e_ij weight]
 /// z_ij = <attention, leaky_relu(u_ij)>
 /// a_ij = exp(z_ij) / sum_k exp(z_ik)
-/// y_i  = sum_j f_ij a_ij src_j
+/// m_ij = src_j [+ e_ij weight]
+/// y_i  = sum_j f_ij a_ij m_ij
 /// ```
 ///
-/// with `e_ij` what an edge carries ([`EdgeProjection`]), and `f_ij` the factor of [`GatConfig::attention_dropout`], 1
-/// without it.
+/// with `e_ij` what an edge carries ([`EdgeProjection`], which also says whether messages have it), and `f_ij` the
+/// factor of [`GatConfig::attention_dropout`], 1 without it.
 ///
-/// One pass over the edges fetches `src_j` once for score, running softmax and sum: neither `u` nor score nor weight is
-/// ever stored per edge. A row without kept edges gives zeros.
+/// One pass over the edges fetches `src_j` once for score, running softmax and sum: neither `u` nor score, weight or
+/// message is ever stored per edge. A row without kept edges gives zeros.
 ///
 /// # Shapes
 /// `src` `[num_cols, heads * channels]` and `dst` `[num_rows, heads * channels]` of one dtype (f32, f16 or bf16);
@@ -108,13 +113,13 @@ pub trait GatV2Backend: GatBackend {
 ///
 /// # Gradient
 /// Of `src`, `dst`, `attention`, `weight`, and of `values`, `frequency` and `phase` where they are tracked. With
-/// `p_ij = <g_i, src_j>` and `c_i = <g_i, y_i>`: `dz_ij = a_ij (f_ij p_ij - c_i)`,
+/// `p_ij = <g_i, m_ij>` and `c_i = <g_i, y_i>`: `dz_ij = a_ij (f_ij p_ij - c_i)`,
 /// `du_ij = dz_ij attention leaky_relu'(u_ij)`, `ddst_i = sum_j du_ij`, `dsrc_j = sum_i (f_ij a_ij g_i + du_ij)`,
-/// `dattention = sum_ij dz_ij leaky_relu(u_ij)`, `dweight = sum_ij e_ij^T du_ij`, `de_ij = weight du_ij`, and through
-/// `de_ij` those of frequencies and phases. Scores are computed again: a pass over the destinations fetches `src_j` per
-/// edge, one over the sources `dst_i` and `g_i`; sums over all edges stay in registers and are added up once. Saved:
-/// the inputs, the result and one value per row and head ([`GatConfig::recompute`] saves the latter two no longer).
-/// Deterministic: no atomics.
+/// `dattention = sum_ij dz_ij leaky_relu(u_ij)`, `dweight = sum_ij e_ij^T d_ij`, `de_ij = weight d_ij` with
+/// `d_ij = du_ij [+ f_ij a_ij g_i]`, and through `de_ij` those of frequencies and phases. Scores are computed again: a
+/// pass over the destinations fetches `src_j` per edge, one over the sources `dst_i` and `g_i`; sums over all edges
+/// stay in registers and are added up once. Saved: the inputs, the result and one value per row and head
+/// ([`GatConfig::recompute`] saves the latter two no longer). Deterministic: no atomics.
 ///
 /// # Panics
 /// If a shape or dtype does not fit, if a head has more than [`MAX_V2_CHANNELS`] channels, if `e` has no column, or
@@ -122,8 +127,8 @@ pub trait GatV2Backend: GatBackend {
 /// for rows that are spans ([`Csr::from_spans`]), for which [`Age::Nodes`](crate::Age::Nodes) is there.
 ///
 /// # Source
-/// Brody et al., How attentive are graph attention networks? (ICLR 2022), equation 7; edges as in PyG's `GATv2Conv`;
-/// the centring by `<g_i, y_i>` is that of Dao et al., FlashAttention (2022).
+/// Brody et al., How attentive are graph attention networks? (ICLR 2022), equation 7; edges as in PyG's `GATv2Conv`, in
+/// messages as in its `TransformerConv`; the centring by `<g_i, y_i>` is that of Dao et al., FlashAttention (2022).
 ///
 /// # Example
 /// ```
@@ -136,9 +141,13 @@ pub trait GatV2Backend: GatBackend {
 /// let dst = Tensor::<Flex, 2>::from_data([[0.0]], &device);
 /// let values = Tensor::<Flex, 2>::from_data([[2.0], [3.0f32.ln()]], &device);
 /// // Hidden layers of 1 + 2 and 3 + ln 3: the second edge counts three times.
-/// let edges = EdgeProjection { values: Some(values), time: None, weight: Tensor::ones([1, 1], &device) };
-/// let y = gatv2(&csr, src, dst, Tensor::ones([1, 1], &device), Some(edges), GatConfig::default());
+/// let one = || Tensor::<Flex, 2>::ones([1, 1], &device);
+/// let edges = EdgeProjection { values: Some(values), time: None, weight: one(), messages: false };
+/// let y = gatv2(&csr, src.clone(), dst.clone(), one(), Some(edges.clone()), GatConfig::default());
 /// assert!((y.into_scalar() - 2.5).abs() < 1e-6);
+/// // With messages of 1 + 2 and 3 + ln 3.
+/// let y = gatv2(&csr, src, dst, one(), Some(EdgeProjection { messages: true, ..edges }), GatConfig::default());
+/// assert!((y.into_scalar() - (3.0 + 0.75 * 3.0f32.ln())).abs() < 1e-5);
 /// ```
 pub fn gatv2<B: GatV2Backend>(
     csr: &Csr<B>,
@@ -188,6 +197,7 @@ pub(crate) fn all_heads<B: GatV2Backend>(
     check::size(op, "columns of src", width, columns);
     let mut parameters = attention.reshape([1, width]);
     let (mut carried, mut angles, mut log_age, mut cosines) = ((None, None), None, false, 0);
+    let messages = edges.as_ref().is_some_and(|edges| edges.messages);
     if let Some(edges) = edges {
         carried = carried_parts(op, csr, &src, edges.values.as_ref(), edges.time.as_ref());
         let columns = edges.columns();
@@ -214,7 +224,7 @@ pub(crate) fn all_heads<B: GatV2Backend>(
         edge_map: None,
     };
     let together = heads_together(heads, channels, edges.columns());
-    V2Heads { src, parameters, edges, args: GatArgs::new(heads, config), together }
+    V2Heads { src, parameters, edges, messages, args: GatArgs::new(heads, config), together }
 }
 
 /// Heads that are attended by at a time: what a lane keeps of them must fit its registers. The backward pass keeps both

@@ -21,6 +21,8 @@ pub struct V2Inputs<F, I> {
     pub parameters: F,
     /// What edges carry, if anything. Its parameters are frequencies and phases; without any they are not read.
     pub edges: EdgeParts<F, I>,
+    /// Whether messages have what edges carry, projected, too.
+    pub messages: bool,
 }
 
 /// All heads of a layer, of which some are attended by at a time.
@@ -30,6 +32,7 @@ pub(crate) struct V2Heads<F, I> {
     pub src: F,
     pub parameters: F,
     pub edges: EdgeParts<F, I>,
+    pub messages: bool,
     pub args: GatArgs,
     /// Heads at a time; the last may be fewer.
     pub together: usize,
@@ -70,7 +73,8 @@ pub struct V2RowGradients<F> {
 
 impl<F, I> V2Inputs<F, I> {
     pub(crate) fn map<G>(self, f: impl Fn(F) -> G) -> V2Inputs<G, I> {
-        V2Inputs { src: f(self.src), dst: f(self.dst), parameters: f(self.parameters), edges: self.edges.map(&f) }
+        let (src, dst, parameters) = (f(self.src), f(self.dst), f(self.parameters));
+        V2Inputs { src, dst, parameters, edges: self.edges.map(&f), messages: self.messages }
     }
 }
 
@@ -92,6 +96,7 @@ impl<F, I> V2Heads<F, I> {
             src: f(self.src),
             parameters: f(self.parameters),
             edges: self.edges.map(&f),
+            messages: self.messages,
             args: self.args,
             together: self.together,
         }
@@ -131,7 +136,7 @@ impl<F: Clone + TensorMetadata, I: Clone> V2Heads<F, I> {
         let attention_dropout = self.args.attention_dropout;
         let attention_dropout = attention_dropout.map(|dropout| dropout.of_heads(self.args.heads, heads.start));
         let args = GatArgs { heads: heads.len(), attention_dropout, ..self.args };
-        (V2Inputs { src, dst, parameters, edges: self.edges.clone() }, args)
+        (V2Inputs { src, dst, parameters, edges: self.edges.clone(), messages: self.messages }, args)
     }
 }
 
