@@ -14,6 +14,7 @@ use crate::config::{OwnTransform, Rows, Stage1Config, Stage2Config, TrainConfig}
 use crate::error::Result;
 use crate::graph::{Dataset, HeteroGraph};
 use crate::infer::attention::{attention_scores, edge_inputs, own_types};
+use crate::loader::BatchStats;
 use crate::models::attention::{AttentionSpec, TripleStreamGat};
 use crate::models::device_graph::{DeviceGraph, check_device, upload_by_type, upload_features};
 use crate::models::parameters::Parameters;
@@ -61,6 +62,11 @@ impl<'r, B: GraphBackend, T: Task<B>> Training<'r, B, T> {
         let model = Some(task.model(&mut Parameters::from_seed(seed, device))?);
         let runner = task.runner_of(shard_of::<B>(rank), seed, 1)?;
         Ok(Self { rank, model, optimiser: task.optimiser(), runner, task })
+    }
+
+    /// What mini-batches were made of so far, where there are any.
+    pub fn loaded(&self) -> Option<BatchStats> {
+        self.runner.stats()
     }
 }
 

@@ -15,6 +15,7 @@ use crate::data::split::Split;
 use crate::error::Result;
 use crate::graph::{Dataset, Features};
 use crate::infer::attention::input_features;
+use crate::loader::BatchStats;
 use crate::run::splits::split_of;
 use crate::train::ranks::Rank;
 use crate::train::tasks::attention::Attention;
@@ -43,6 +44,37 @@ pub struct ScaleRow {
     pub peak: Option<Peak>,
     /// Of an epoch on the first device, on average; of one device there is none.
     pub exchanged: Option<Exchanged>,
+    /// Where mini-batches are trained.
+    pub loaded: Option<Loaded>,
+    /// What was decided about the training.
+    pub notes: Vec<String>,
+}
+
+/// The mini-batches of the first device.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Loaded {
+    /// Seeds that it trains in a second.
+    pub seeds_per_s: f64,
+    /// Of a mini-batch, on average.
+    pub seeds: f64,
+    pub rows: f64,
+    /// Rows that were not on the device, and their bytes.
+    pub fetched: f64,
+    pub bytes: f64,
+}
+
+impl Loaded {
+    /// Of all epochs so far, of which one takes `ms`.
+    fn of(stats: BatchStats, epochs: usize, ms: f64) -> Self {
+        let mean = |count: u64| count as f64 / stats.batches.max(1) as f64;
+        Self {
+            seeds_per_s: stats.seeds as f64 / epochs.max(1) as f64 / (1e-3 * ms),
+            seeds: mean(stats.seeds),
+            rows: mean(stats.rows),
+            fetched: mean(stats.fetched),
+            bytes: mean(stats.bytes),
+        }
+    }
 }
 
 /// What a rank exchanges in an epoch.
@@ -112,7 +144,7 @@ impl ScaleData {
     ) -> Result<ScaleRow> {
         graphsieve_kernels::device::watch();
         let Self { config, dataset, features, split, runs } = self;
-        let (task, _) = Attention::<B>::open(config, &dataset.graph, features.clone(), split, None, rank, device)?;
+        let (task, notes) = Attention::<B>::open(config, &dataset.graph, features.clone(), split, None, rank, device)?;
         let mut training = Training::<B, _>::of(task, config.seed, rank, device)?;
         let mut epoch = 0;
         let mut next = || {
@@ -123,13 +155,14 @@ impl ScaleData {
         // Of epochs whose kernels are compiled on every rank.
         let before = rank.map(Communicator::traffic);
         let peak = peak::<B, _>(device, &mut next)?;
+        let loaded = training.loaded().map(|stats| Loaded::of(stats, epoch, times.median_ms));
         let epochs = WATCHED_RUNS as f64;
         let exchanged = rank.map(Communicator::traffic).zip(before).map(|(after, before)| Exchanged {
             calls: (after.calls - before.calls) as f64 / epochs,
             bytes: (after.bytes - before.bytes) as f64 / epochs,
             ms: 1e3 * (after.seconds - before.seconds) / epochs,
         });
-        Ok(ScaleRow { devices: rank.map_or(1, |rank| rank.ranks()), times, peak, exchanged })
+        Ok(ScaleRow { devices: rank.map_or(1, |rank| rank.ranks()), times, peak, exchanged, loaded, notes })
     }
 
     /// The report of `rows`.
@@ -158,7 +191,7 @@ impl fmt::Display for ScaleReport {
             "devices   ms/epoch   quartiles            speed   a device   memory   exchanges       MB       ms"
         )?;
         let one = rows.iter().find(|row| row.devices == 1).map(|row| row.times.median_ms);
-        for ScaleRow { devices, times, peak, exchanged } in rows {
+        for ScaleRow { devices, times, peak, exchanged, .. } in rows {
             let quartiles = format!("{:.2} to {:.2}", times.lower_quartile_ms, times.upper_quartile_ms);
             let speed = one.map(|one| one / times.median_ms);
             let shown = |value: Option<f64>, unit: &str, digits: usize| {
@@ -175,6 +208,18 @@ impl fmt::Display for ScaleReport {
                 shown(exchanged.map(|exchanged| exchanged.bytes / 1e6), "", 1),
                 shown(exchanged.map(|exchanged| exchanged.ms), "", 2),
             )?;
+        }
+        let loaded: Vec<(usize, Loaded)> = rows.iter().filter_map(|row| Some((row.devices, row.loaded?))).collect();
+        if !loaded.is_empty() {
+            writeln!(f, "\nmini-batches of the first device; rows that it lacks are fetched")?;
+            writeln!(f, "devices    seeds/s    seeds       rows    fetched       MB")?;
+        }
+        for (devices, Loaded { seeds_per_s, seeds, rows, fetched, bytes }) in loaded {
+            let mb = bytes / 1e6;
+            writeln!(f, "{devices:>7} {seeds_per_s:>10.0} {seeds:>8.0} {rows:>10.0} {fetched:>10.0} {mb:>8.2}")?;
+        }
+        for (row, note) in rows.iter().flat_map(|row| row.notes.iter().map(move |note| (row, note))) {
+            writeln!(f, "{} device{}: {note}", row.devices, if row.devices == 1 { "" } else { "s" })?;
         }
         Ok(())
     }

@@ -9,12 +9,12 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
-use graphsieve_kernels::{BoostBackend, COLLECTIVE_DEADLINE, LaunchEnvironment};
+use graphsieve_kernels::{BoostBackend, COLLECTIVE_DEADLINE};
 use serde::Serialize;
 
-use super::processes::{Others, device_of_rank, launched};
+use super::processes::{self, chosen, launched};
 use super::{Compute, Console, Format, check_new_file};
-use crate::backend::{as_process, first_of_several, with_backend, with_ranks};
+use crate::backend::{as_process, with_backend, with_ranks};
 use crate::bench::accuracy::{self, AccuracyOptions};
 use crate::bench::import::{self, ImportBenchOptions};
 use crate::bench::loader::{self, LoadOptions};
@@ -418,27 +418,20 @@ impl Scale {
             Some(process) => vec![process.ranks],
             None => self.devices.into_iter().map(NonZeroUsize::get).collect(),
         };
-        let (device, description) = match &process {
-            Some(process) => Compute { device: device_of_rank(&self.compute.device, process) }.choose(console)?,
-            None => self.compute.choose(console)?,
-        };
+        let (device, description) = chosen(&self.compute, process.as_ref(), console)?;
         let overrides = self.set.into_iter().chain(data).collect();
         let options = ScaleOptions { config: self.config, overrides, devices, runs: self.runs, description };
         console.step("reading");
         let data = ScaleData::read(&options)?;
-        let on_processes = |process: &LaunchEnvironment| {
-            as_process!(device, process, COLLECTIVE_DEADLINE, |B, rank, d| {
-                rank.and_then(|rank| ranks::as_rank::<B, _>(&rank, || data.measure::<B>(Some(&rank), &d)))
-            })
-        };
         let measured = |count: usize| {
-            if let Some(process) = &process {
-                return on_processes(process);
-            }
             console.step(&format!("measuring epochs on {count} device{}", if count == 1 { "" } else { "s" }));
-            if let Some(first) = first_of_several(device, count)? {
-                let (own, others) = Others::start(count, first)?;
-                return others.joined(on_processes(&own));
+            let row = processes::together(process.as_ref(), device, count, |process| {
+                as_process!(device, process, COLLECTIVE_DEADLINE, |B, rank, d| {
+                    rank.and_then(|rank| ranks::as_rank::<B, _>(&rank, || data.measure::<B>(Some(&rank), &d)))
+                })
+            });
+            if let Some(row) = row? {
+                return Ok(row);
             }
             match count {
                 1 => with_backend!(device, |B, d| data.measure::<B>(None, &d)),

@@ -4,11 +4,12 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{Compute, Console, check_new_file};
+use super::{Compute, Console, check_new_file, size};
 use crate::backend::with_backend;
 use crate::config::RunConfig;
 use crate::error::{Error, Result};
-use crate::graph::{Dataset, write_npy_f32};
+use crate::graph::formats::parent_of;
+use crate::graph::{Dataset, Spill, write_npy_f32};
 use crate::infer::embed::Stage1;
 use crate::run::bundle::{Bundle, Reads, STAGE1_DIR};
 use crate::run::model::embedder_of;
@@ -27,6 +28,11 @@ pub(super) struct Arguments {
     /// File to write: a float32 row per node
     #[arg(long, value_name = "Z.npy")]
     out: PathBuf,
+
+    /// Embed layer by layer, with at most so much memory for the rows between layers: a layer that needs more lies in a
+    /// temporary file beside --out. In bytes, or with K, M, G or T for powers of 1024
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    memory: Option<u64>,
 
     #[command(flatten)]
     compute: Compute,
@@ -57,8 +63,9 @@ pub(super) fn run(mut arguments: Arguments, console: Console) -> Result<()> {
         bundle.check(run, &dataset, &data, Reads::Features)?;
     }
     let (device, _) = arguments.compute.choose(console)?;
-    let z = with_backend!(device, |B, d| stage1.embed::<B>(&dataset, &data, &d))?;
-    write_npy_f32(&arguments.out, &z)?;
-    console.note(format_args!("{} embeddings of {} columns: {}", z.nrows(), z.ncols(), arguments.out.display()));
+    let spill = Spill::new(arguments.memory, parent_of(&arguments.out));
+    let z = with_backend!(device, |B, d| stage1.embed::<B>(&dataset, &data, &spill, &d))?;
+    write_npy_f32(&arguments.out, &z.as_f32())?;
+    console.note(format_args!("{} embeddings of {} columns: {}", z.num_rows(), z.dim(), arguments.out.display()));
     Ok(())
 }

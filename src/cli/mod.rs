@@ -198,6 +198,21 @@ impl Console {
     }
 }
 
+/// A number of bytes: `4G`.
+fn size(text: &str) -> std::result::Result<u64, String> {
+    let digits = text.trim_end_matches(|last: char| last.is_ascii_alphabetic());
+    let power = match &text[digits.len()..] {
+        "" => Some(0),
+        "K" => Some(1),
+        "M" => Some(2),
+        "G" => Some(3),
+        "T" => Some(4),
+        _ => None,
+    };
+    let bytes = power.and_then(|power| digits.parse::<u64>().ok()?.checked_mul(1024u64.pow(power)));
+    bytes.ok_or_else(|| "expected a number of bytes, such as 4G, 512M or 65536".into())
+}
+
 /// Refuses an output directory that could not be written in the end, before any work is done.
 fn check_new_directory(dir: &Path) -> Result<()> {
     match fs::read_dir(dir) {

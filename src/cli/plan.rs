@@ -10,12 +10,13 @@ use crate::config::RunConfig;
 use crate::error::Result;
 use crate::plan::{PlanOptions, Rates};
 
-/// Say on paper what a training of Stage 2 takes on several devices: what fits, what is exchanged, how long an epoch is
+/// Say on paper what a training takes on several devices: what fits, what is exchanged, how long an epoch is
 ///
-/// Reads sizes and degrees of the data, no features, and needs no device. What is assumed stands below the table.
+/// For networks: Stage 1, Stage 2 and classify, over the whole graph or in mini-batches, and scores of all nodes. Reads
+/// sizes and degrees of the data, no features, and needs no device. What is assumed stands below the table.
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
-    /// TOML file of a Stage 2, see configs/README.md [default: the settings of configs/stage2.toml]
+    /// TOML file of a network, see configs/README.md [default: the settings of configs/stage2.toml]
     #[arg(value_name = "CONFIG")]
     config: Option<PathBuf>,
 
@@ -52,8 +53,8 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "GB/s", default_value_t = Rates::default().network)]
     network_rate: f64,
 
-    /// An epoch on one device in milliseconds, measured with the data as they are by `bench scale --devices 1`
-    /// [default: bytes over the device's rate]
+    /// An epoch on one device in milliseconds, measured with the data as they are: by a training, or of Stage 2 by
+    /// `bench scale --devices 1` [default: bytes over the device's rate]
     #[arg(long, value_name = "MS")]
     epoch: Option<f64>,
 

@@ -9,7 +9,8 @@ use std::thread::JoinHandle;
 
 use graphsieve_kernels::{LaunchEnvironment, Rendezvous};
 
-use crate::backend::cuda_devices;
+use super::{Compute, Console};
+use crate::backend::{Device, cuda_devices, first_of_several};
 use crate::error::{Error, Result};
 
 /// This process among those of a launcher; `None` where it is the only one.
@@ -21,7 +22,7 @@ pub(super) fn launched(devices: usize) -> Result<Option<LaunchEnvironment>> {
         argument: error.variable.into(),
         expected: error.expected,
         found: error.found.unwrap_or_else(|| "nothing".into()),
-        help: "start all ranks with torchrun, srun or mpirun; unset the variables to train with one process".into(),
+        help: format!("{}; unset the variables to train with one process", error.help),
     })?;
     match read.filter(|process| process.ranks > 1) {
         Some(process) if devices > 1 => Err(Error::Usage {
@@ -34,15 +35,43 @@ pub(super) fn launched(devices: usize) -> Result<Option<LaunchEnvironment>> {
     }
 }
 
-/// The device of a process of a launcher: the CUDA device of its number on the host, or the only one that it sees.
-pub(super) fn device_of_rank(request: &str, process: &LaunchEnvironment) -> String {
-    match request {
-        "auto" | "cuda" => {
+/// The device that `compute` asks for, with its description: in a process of a launcher the CUDA device of its number
+/// on the host, or the only one that it sees.
+///
+/// # Errors
+/// As for [`Compute::choose`].
+pub(super) fn chosen(
+    compute: &Compute,
+    process: Option<&LaunchEnvironment>,
+    console: Console,
+) -> Result<(Device, String)> {
+    match (process, &*compute.device) {
+        (Some(process), "auto" | "cuda") => {
             let there = cuda_devices().map_or(0, |devices| devices.len());
-            format!("cuda:{}", if there == 1 { 0 } else { process.local_rank })
+            let own = if there == 1 { 0 } else { process.local_rank };
+            Compute { device: format!("cuda:{own}") }.choose(console)
         }
-        named => named.into(),
+        _ => compute.choose(console),
     }
+}
+
+/// `work` as a rank that is a process: this one of those of a launcher, or the first of `devices` that are started here
+/// on the CUDA devices from `device` on. `None` where ranks are no processes.
+///
+/// # Errors
+/// That of `work` or of another rank; more devices than there are, and processes that cannot be started.
+pub(super) fn together<T>(
+    process: Option<&LaunchEnvironment>,
+    device: Device,
+    devices: usize,
+    work: impl FnOnce(&LaunchEnvironment) -> Result<T>,
+) -> Result<Option<T>> {
+    if let Some(process) = process {
+        return work(process).map(Some);
+    }
+    let Some(first) = first_of_several(device, devices)? else { return Ok(None) };
+    let (own, others) = Others::start(devices, first)?;
+    others.joined(work(&own)).map(Some)
 }
 
 /// Options that are of the whole command and not of one rank.
@@ -55,15 +84,15 @@ struct Other {
     said: JoinHandle<String>,
 }
 
-/// The ranks behind rank 0, which is this process. Whoever drops it ends them.
-pub(super) struct Others(Vec<Other>);
+/// The ranks behind rank 0, which is this process. Dropping it ends them.
+struct Others(Vec<Other>);
 
 impl Others {
     /// Starts this very command once for every rank but 0, on the CUDA devices behind `first`; with what is rank 0.
     ///
     /// # Errors
     /// A process that cannot be started.
-    pub fn start(ranks: usize, first: usize) -> Result<(LaunchEnvironment, Self)> {
+    fn start(ranks: usize, first: usize) -> Result<(LaunchEnvironment, Self)> {
         let failed = |action, error| Error::io("graphsieve", action, error);
         let program = std::env::current_exe().map_err(|error| failed("find", error))?;
         let arguments = without_options(std::env::args_os().skip(1), &OF_ALL);
@@ -101,7 +130,7 @@ impl Others {
     ///
     /// # Errors
     /// That of rank 0 or of another rank.
-    pub fn joined<T>(mut self, left: Result<T>) -> Result<T> {
+    fn joined<T>(mut self, left: Result<T>) -> Result<T> {
         if let Err(error) = left.as_ref().map(drop)
             && !matches!(error, Error::Ranks { .. })
         {

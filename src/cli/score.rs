@@ -6,16 +6,16 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
-use ndarray::{Array2, ArrayView1};
+use ndarray::ArrayView1;
 
 use super::moment::moment;
-use super::{Compute, Console, check_new_file};
+use super::{Compute, Console, check_new_file, size};
 use crate::backend::{devices_from, with_backend};
 use crate::config::RunConfig;
 use crate::data::split::Split;
 use crate::error::{Error, Result};
-use crate::graph::formats::atomic_write;
-use crate::graph::{Dataset, write_npy_f32};
+use crate::graph::formats::{atomic_write, parent_of};
+use crate::graph::{Dataset, Features, Spill, write_npy_f32};
 use crate::metrics::{Calibration, class_scores};
 use crate::run::RunDir;
 use crate::run::baseline::OnValidation;
@@ -85,6 +85,12 @@ pub(super) struct Arguments {
     /// Also write the refined embeddings of all nodes
     #[arg(long, value_name = "Z.npy")]
     embeddings: Option<PathBuf>,
+
+    /// Score layer by layer, with at most so much memory for the rows between layers, or for the columns of trees: what
+    /// needs more lies in temporary files beside the output (for stdout where the system has those). In bytes, or with
+    /// K, M, G or T for powers of 1024
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    memory: Option<u64>,
 
     #[command(flatten)]
     compute: Compute,
@@ -201,7 +207,7 @@ pub(super) fn run(mut arguments: Arguments, console: Console) -> Result<()> {
     }
     let nodes = scored.dataset.graph.num_nodes();
     if let (Some(path), Some(matrix)) = (&arguments.embeddings, &scored.embeddings) {
-        write_npy_f32(path, matrix)?;
+        write_npy_f32(path, &matrix.as_f32())?;
         console.note(format_args!("{nodes} embeddings: {}", path.display()));
     }
     if let (OutputFormat::Npy, Some(path)) = (format, &arguments.out) {
@@ -246,7 +252,7 @@ struct ScoredData {
     dataset: Dataset,
     scores: Vec<f32>,
     /// `[nodes, width]`, where they were asked for.
-    embeddings: Option<Array2<f32>>,
+    embeddings: Option<Features>,
     calibration: Option<Calibration>,
     /// How the run divided the labels that it learned from, if these are its data.
     split: Option<Split>,
@@ -322,6 +328,12 @@ impl ScoredData {
     }
 }
 
+/// Where temporary files go.
+fn beside_outputs(arguments: &Arguments) -> PathBuf {
+    let output = arguments.embeddings.as_deref().or(arguments.out.as_deref());
+    output.map_or_else(std::env::temp_dir, |path| parent_of(path).to_owned())
+}
+
 /// The scores that a run left of its own data, or those that its model gives now.
 fn scored(arguments: &Arguments, console: Console) -> Result<ScoredData> {
     let is_run = arguments.checkpoint.join("config.toml").is_file();
@@ -359,6 +371,7 @@ fn scored(arguments: &Arguments, console: Console) -> Result<ScoredData> {
         data,
         input: arguments.input.clone(),
         embeddings: arguments.embeddings.is_some(),
+        spill: Spill::new(arguments.memory, beside_outputs(arguments)),
     };
     let Computed { mut dataset, scores, embeddings } = with_backend!(device, |B, d| {
         score::compute_on::<B>(&options, &devices_from::<B>(device, &d, arguments.devices.get())?)

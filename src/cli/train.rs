@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use graphsieve_kernels::{GraphBackend, TreeBackend};
 
-use super::processes::{Others, device_of_rank, launched};
+use super::processes::{self, chosen, launched};
 use super::{Compute, Console};
-use crate::backend::{as_process, first_of_several, with_backend, with_ranks};
+use crate::backend::{as_process, with_backend, with_ranks};
 use crate::config::RunConfig;
 use crate::data::synth::{self, DEFAULT_SEED, Preset, SynthConfig};
 use crate::error::{Error, Result};
@@ -89,10 +89,7 @@ pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
         Some(process) if process.rank > 0 => console.silenced(),
         _ => console,
     };
-    let (device, description) = match &process {
-        Some(process) => Compute { device: device_of_rank(&arguments.compute.device, process) }.choose(console)?,
-        None => arguments.compute.choose(console)?,
-    };
+    let (device, description) = chosen(&arguments.compute, process.as_ref(), console)?;
     let description = match ranks {
         1 => description,
         ranks => format!("{description}, {ranks} ranks"),
@@ -110,16 +107,8 @@ pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
     if arguments.each_window {
         return with_backend!(device, |B, d| each_window::<B>(&config, &options, &d, console));
     }
-    let others = match first_of_several(device, devices)? {
-        Some(first) if process.is_none() => Some(Others::start(devices, first)?),
-        _ => None,
-    };
-    let (process, others) = match others {
-        Some((process, others)) => (Some(process), Some(others)),
-        None => (process, None),
-    };
-    if let Some(process) = process {
-        let left = as_process!(device, &process, ranks::RANKS_DEADLINE, |B, rank, d| {
+    let left = processes::together(process.as_ref(), device, devices, |process| {
+        as_process!(device, process, ranks::RANKS_DEADLINE, |B, rank, d| {
             rank.and_then(|rank| {
                 ranks::as_rank::<B, _>(&rank, || {
                     if rank.rank() == 0 {
@@ -129,11 +118,9 @@ pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
                     train::run_together::<B>(&config, &options, &rank, &d)
                 })
             })
-        });
-        let left = match others {
-            Some(others) => others.joined(left)?,
-            None => left?,
-        };
+        })
+    });
+    if let Some(left) = left? {
         return left.map_or(Ok(()), |outcome| give(&outcome, console));
     }
     let outcome = match devices {

@@ -6,9 +6,8 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::candidates::Candidate;
-use super::load::MAX_NAME;
 use super::ranges::*;
-use super::reader::Document;
+use super::reader::{Document, MAX_NAME};
 use super::sections::{LabelSplit, OutputConfig, Stage1Data};
 use crate::error::{Result, nearest_name};
 

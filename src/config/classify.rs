@@ -7,10 +7,9 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::load::MAX_NAME;
 use super::loader::{Draw, LoaderConfig, LoaderMode};
 use super::ranges::*;
-use super::reader::{Document, Unread, Variant};
+use super::reader::{Document, MAX_NAME, Unread, Variant};
 use super::sections::{
     EdgeReads, Jump, LabelShares, Norm, OutputConfig, Precision, Schedule, SplitConfig, TimeEncodingKind, TrainConfig,
     unscaled,

@@ -8,7 +8,7 @@ use super::auto;
 use super::classify;
 use super::document::{self, COMMAND_LINE, Entry, Table, Value};
 use super::loader::{Draw, LoaderMode};
-use super::reader::{Document, Unread};
+use super::reader::{Document, MAX_NAME, Unread};
 use super::schema::{PipelineConfig, RunConfig, Stage1Config, Stage2Config};
 use super::sections::OwnTransform;
 use super::stage3::{self, Stage3Config};
@@ -17,9 +17,6 @@ use crate::error::Result;
 const STAGE1: &str = "stage1";
 pub(super) const STAGE2: &str = "stage2";
 const STAGE3: &str = "stage3";
-
-/// Characters of a run's name; leaves room for the time in the name of its directory.
-pub(super) const MAX_NAME: usize = 100;
 
 /// Keys of a stage that its pipeline decides, and what the user should do instead.
 const PIPELINE_DECIDES: &[(&str, &str)] = &[

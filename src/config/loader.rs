@@ -41,6 +41,10 @@ pub struct LoaderConfig {
     /// Device memory in GB (10^9 bytes) that `auto` counts on; 0 takes what the device has. Default 0.
     #[serde(deserialize_with = "not_negative")]
     pub memory: f64,
+    /// Host memory in GB (10^9 bytes) that rows of all nodes may take while layers are computed one after another;
+    /// those of a layer that need more lie in a temporary file. 0 keeps them all in memory. Default 0.
+    #[serde(deserialize_with = "not_negative")]
+    pub host_memory: f64,
 }
 
 impl Default for LoaderConfig {
@@ -57,6 +61,7 @@ impl Default for LoaderConfig {
             transfer: Transfer::Auto,
             prefetch: 2,
             memory: 0.0,
+            host_memory: 0.0,
         }
     }
 }
@@ -98,6 +103,7 @@ impl LoaderConfig {
                     ("loader.transfer", "where the features of sampled nodes lie"),
                     ("loader.prefetch", "how many mini-batches are prepared ahead"),
                     ("loader.memory", "the device memory that loader.mode = \"auto\" and mini-batches count on"),
+                    ("loader.host_memory", "the host memory that rows of layers may take"),
                 ],
                 since: "loader.mode = \"full\" samples nothing",
                 help: "set loader.mode = \"sampled\" or \"auto\", or remove the key",
@@ -109,7 +115,7 @@ impl LoaderConfig {
                     ("loader.hot_by", "how the nodes are chosen whose features stay on the device"),
                 ],
                 since: "loader.transfer = \"resident\" keeps all features on the device",
-                help: "set loader.transfer = \"zero_copy\" or \"gathered\", or remove the key",
+                help: "set loader.transfer = \"zero_copy\", \"gathered\" or \"divided\", or remove the key",
             },
             Unread {
                 when: self.hot == 0.0,
@@ -162,8 +168,8 @@ pub enum HotBy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Transfer {
-    /// Resident where the device samples and they take no more than a quarter of its memory; else read by the device
-    /// where it can; else gathered.
+    /// Resident where the device samples and they take no more than a quarter of its memory; else divided over the
+    /// ranks of one host, where their parts take no more; else read by the device where it can; else gathered.
     Auto,
     /// All features lie in the memory of the device: none are fetched.
     Resident,
@@ -171,4 +177,6 @@ pub enum Transfer {
     ZeroCopy,
     /// Gathered by the CPU.
     Gathered,
+    /// Each of several ranks has a part of the features on its device and gets the rows of others from these.
+    Divided,
 }

@@ -19,6 +19,9 @@ const OPEN: [&str; 2] = ["sampling.edges", "model.monotone"];
 /// Read before all others.
 const TASK: &str = "task";
 
+/// Characters of a run's name; leaves room for the time in the name of its directory.
+pub(super) const MAX_NAME: usize = 100;
+
 /// A document and the file that errors name.
 #[derive(Clone, Debug)]
 pub(super) struct Document {

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::document::Table;
-use super::load::{MAX_NAME, STAGE2, stage_document, stage2};
+use super::load::{STAGE2, stage_document, stage2};
 use super::neighbourhood::NeighbourhoodConfig;
 use super::ranges::*;
-use super::reader::{Document, Unread, Variant};
+use super::reader::{Document, MAX_NAME, Unread, Variant};
 use super::schema::Stage2Config;
 use super::sections::{LabelSplit, OutputConfig, RankingMetric, Stage2Input, embeddings_at};
 use crate::error::Result;
@@ -78,6 +78,10 @@ pub struct Stage3Features {
     /// Parts of the training labels, at least 2: each is scored by a Stage 2 that was trained on the others. Default 5.
     #[serde(deserialize_with = "at_least::<2, _>")]
     pub stage2_folds: usize,
+    /// Host memory in GB (10^9 bytes) that the columns of all nodes may take; those that need more lie in temporary
+    /// files. 0 keeps them all in memory. Default 0.
+    #[serde(deserialize_with = "not_negative")]
+    pub host_memory: f64,
 }
 
 impl Default for Stage3Features {
@@ -90,6 +94,7 @@ impl Default for Stage3Features {
             stage2_score: false,
             stage2_embedding: false,
             stage2_folds: 5,
+            host_memory: 0.0,
         }
     }
 }

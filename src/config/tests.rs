@@ -111,6 +111,7 @@ fn unusual() -> [RunConfig; 3] {
         transfer: Transfer::Gathered,
         prefetch: 4,
         memory: 2.5,
+        host_memory: 1.5,
     };
     let stage1 = Stage1Config {
         name: "a-b_c.d".into(),
@@ -249,6 +250,7 @@ fn unusual_classify() -> [RunConfig; 4] {
             transfer: Transfer::Gathered,
             prefetch: 4,
             memory: 2.5,
+            host_memory: 1.5,
         },
         split: ClassifySplit::Masks { index: 6 },
         output: OutputConfig { dir: "o".into(), plots: false },
@@ -284,6 +286,7 @@ fn unusual_stage3() -> [RunConfig; 2] {
     booster.features.embedding = true;
     booster.features.stage2_score = true;
     booster.features.stage2_folds = 3;
+    booster.features.host_memory = 0.5;
     booster.features.neighbourhood.hops = 4;
     booster.features.neighbourhood.edge_values = true;
     booster.features.neighbourhood.quantiles = vec![0.25, 1.0];

@@ -13,7 +13,7 @@ use super::table::FeatureTable;
 use super::view::View;
 use super::wavelets::coefficients;
 use crate::error::{Error, Result};
-use crate::graph::FeatureValues;
+use crate::graph::{FeatureValues, Spill};
 
 /// How columns are computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,12 +118,25 @@ impl Neighbourhood<'_> {
     /// # Panics
     /// As for [`stream`](Self::stream).
     pub fn table<B: GraphBackend>(&self, device: &B::Device, execution: Execution) -> Result<FeatureTable> {
-        let mut table = FeatureTable::zeros(self.num_nodes(), self.columns().to_vec());
-        self.stream::<B>(device, execution, |piece| {
-            table.fill(&piece);
-            Ok(())
-        })?;
-        Ok(table)
+        self.table_within::<B>(&Spill::default(), device, execution)
+    }
+
+    /// The same, with columns in files where they need more memory than `spill` has.
+    ///
+    /// # Errors
+    /// As for [`stream`](Self::stream); a file that cannot be written.
+    ///
+    /// # Panics
+    /// As for [`stream`](Self::stream).
+    pub fn table_within<B: GraphBackend>(
+        &self,
+        spill: &Spill,
+        device: &B::Device,
+        execution: Execution,
+    ) -> Result<FeatureTable> {
+        FeatureTable::filled(self.num_nodes(), self.columns().to_vec(), spill, |sink| {
+            self.stream::<B>(device, execution, sink)
+        })
     }
 
     /// All wanted blocks of one view over some features `x`.

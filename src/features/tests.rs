@@ -6,7 +6,7 @@ use graphsieve_kernels::testing::{Dtype, Rng, assert_close_at_scale};
 use half::f16;
 
 use super::*;
-use crate::graph::{Adjacency, Features, HeteroGraph, RelationSpec};
+use crate::graph::{Adjacency, Features, HeteroGraph, RelationSpec, Spill};
 
 mod histories;
 
@@ -232,16 +232,18 @@ fn given_blocks_stand_behind_the_others_under_their_name() {
     let plan = Neighbourhood::new(&graph, &features, &config).unwrap();
     let mut table = plan.table::<Flex>(&FlexDevice, Execution::default()).unwrap();
     let embedding: Vec<f32> = (0..12).map(|v| v as f32).collect();
-    assert_eq!(table.append("embedding", &embedding, 2).unwrap(), 3..5);
-    assert_eq!(table.append("score", &[f32::NAN; 6], 1).unwrap(), 5..6);
+    let block = |values: &[f32], width: usize| Features::from_f32(values.to_vec(), values.len() / width.max(1), width);
+    assert_eq!(table.append("embedding", block(&embedding, 2)).unwrap(), 3..5);
+    assert_eq!(table.append("score", block(&[f32::NAN; 6], 1)).unwrap(), 5..6);
+    assert_eq!(table.column(4).collect::<Vec<_>>(), [1.0, 3.0, 5.0, 7.0, 9.0, 11.0]);
     assert_eq!(table.row(2)[3..5], [4.0, 5.0]);
     assert!(table.row(2)[5].is_nan());
     let names: Vec<&str> = table.columns().iter().map(|column| column.name.as_str()).collect();
     assert_eq!(names, ["x0", "x1", "x2", "embedding.0", "embedding.1", "score"]);
     let given = Block::Given("embedding".into());
     assert_eq!(table.blocks()[1], (given, vec![3, 4]));
-    let mut refused = |name, values: &[f32], width| table.append(name, values, width).unwrap_err().to_string();
-    assert!(refused("error", &[0.0; 5], 1).contains("expected 6 x 1 values"));
+    let mut refused = |name, values: &[f32], width| table.append(name, block(values, width)).unwrap_err().to_string();
+    assert!(refused("error", &[0.0; 5], 1).contains("expected 6 rows"));
     assert!(refused("error", &[], 0).contains("at least one column"));
     assert!(refused("error", &[0.0, 0.0, f32::INFINITY, 0.0, 0.0, 0.0], 1).contains("inf in row 2"));
     assert!(refused("score", &[0.0; 6], 1).contains("`score` again"));
@@ -286,8 +288,12 @@ fn the_width_of_the_pieces_changes_nothing() {
     let whole = table(16);
     assert_eq!(table(1), whole);
     assert_eq!(table(3), whole);
-    let mut seen = vec![0; plan.columns().len()];
+    // Nor does it where they lie.
+    let dir = tempfile::tempdir().unwrap();
     let execution = Execution { columns: 3, ..Default::default() };
+    let in_files = plan.table_within::<Flex>(&Spill::new(Some(100), dir.path()), &FlexDevice, execution).unwrap();
+    assert!(in_files == whole && in_files.bytes_in_memory() <= 100);
+    let mut seen = vec![0; plan.columns().len()];
     plan.stream::<Flex>(&FlexDevice, execution, |piece| {
         assert_eq!(piece.values.len(), 7 * piece.width);
         seen[piece.first..piece.first + piece.width].iter_mut().for_each(|times| *times += 1);

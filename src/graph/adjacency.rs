@@ -139,7 +139,7 @@ impl Adjacency {
             });
         }
         check_columns(&col_idx, num_cols)?;
-        Ok(Self { col_idx, ..Self::from_checked_spans(row_start, &row_end, Vec::new(), num_cols) })
+        Ok(Self::from_checked_spans(row_start, &row_end, col_idx, num_cols))
     }
 
     /// Takes over arrays that the caller has checked already.
@@ -154,11 +154,16 @@ impl Adjacency {
     }
 
     /// Takes over spans that the caller has checked already.
-    pub(crate) fn from_checked_spans(row_start: Vec<u64>, row_end: &[u64], col_idx: Vec<u32>, num_cols: usize) -> Self {
+    pub(crate) fn from_checked_spans(
+        row_start: Vec<u64>,
+        row_end: &[u64],
+        col_idx: Array<u32>,
+        num_cols: usize,
+    ) -> Self {
         let lengths = row_start.iter().zip(row_end).map(|(start, end)| end - start);
         let mut edge_ptr: Vec<u64> = std::iter::once(0).chain(lengths).collect();
         accumulate(&mut edge_ptr);
-        Self { edge_ptr, row_start: Some(row_start), col_idx: col_idx.into(), num_cols }
+        Self { edge_ptr, row_start: Some(row_start), col_idx, num_cols }
     }
 
     /// Builds sorted rows from `(destination row, source column)` pairs of local ids; duplicates are removed.

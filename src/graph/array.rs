@@ -43,12 +43,21 @@ impl<T: Pod> Array<T> {
 
     /// Gives back the memory of what was read of a file; it is read again when it is asked for.
     pub(crate) fn let_go(&self) {
-        #[cfg(unix)]
         if let Storage::Mapped(map) = &self.0 {
-            // SAFETY: the map is read-only and of a file, from which its parts are read again.
-            let _ = unsafe { map.unchecked_advise(memmap2::UncheckedAdvice::DontNeed) };
+            let_go(map);
         }
     }
+}
+
+/// Gives back the memory of what was read of a file that is mapped read-only; it is read again when it is asked for.
+pub(super) fn let_go(map: &Mmap) {
+    #[cfg(unix)]
+    {
+        // SAFETY: the map is read-only and of a file, from which its parts are read again.
+        let _ = unsafe { map.unchecked_advise(memmap2::UncheckedAdvice::DontNeed) };
+    }
+    #[cfg(not(unix))]
+    let _ = map;
 }
 
 impl<T: Pod> Deref for Array<T> {

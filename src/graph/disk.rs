@@ -36,11 +36,11 @@ impl Disk {
         Self { dir: dir.into() }
     }
 
-    fn file(&self) -> Result<File> {
+    pub(super) fn file(&self) -> Result<File> {
         tempfile::tempfile_in(&self.dir).map_err(|source| self.failed("make a temporary file", source))
     }
 
-    fn failed(&self, action: &'static str, source: io::Error) -> Error {
+    pub(super) fn failed(&self, action: &'static str, source: io::Error) -> Error {
         Error::io(&self.dir, action, source)
     }
 }

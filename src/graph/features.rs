@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use half::f16;
 use memmap2::Mmap;
+use ndarray::ArrayView2;
 
+use super::array::let_go;
 use super::formats::{map_file, write_new};
 use super::manifest::FeatureType;
 use super::npy::first_non_finite;
@@ -25,7 +27,8 @@ pub struct Features {
 enum Storage {
     Owned(Arc<Vec<f16>>),
     Single(Arc<Vec<f32>>),
-    Mapped(Arc<Mmap>, FeatureType),
+    /// A file, from so many bytes on.
+    Mapped(Arc<(Mmap, usize)>, FeatureType),
 }
 
 /// All values as they are stored, row-major.
@@ -56,6 +59,17 @@ impl Features {
         Self { storage: Storage::Single(Arc::new(values)), rows, dim }
     }
 
+    /// The f32 from byte `start` of a map on.
+    ///
+    /// # Panics
+    /// Unless these are `rows * dim` values, at a place that they can be read from.
+    pub(super) fn mapped_f32(map: Mmap, start: usize, rows: usize, dim: usize) -> Self {
+        let bytes = (map.len() - start) as u128;
+        assert_eq!(bytes, rows as u128 * dim as u128 * 4, "features: expected {rows} x {dim} values");
+        assert!(start.is_multiple_of(align_of::<f32>()), "features: expected an aligned start, got {start}");
+        Self { storage: Storage::Mapped(Arc::new((map, start)), FeatureType::F32), rows, dim }
+    }
+
     /// Maps a raw file and checks its length and that no value is infinite.
     ///
     /// # Errors
@@ -66,7 +80,7 @@ impl Features {
         if map.len() as u128 != expected {
             return Err(wrong_length(path, [rows, dim], dtype, map.len()));
         }
-        let features = Self { storage: Storage::Mapped(Arc::new(map), dtype), rows, dim };
+        let features = Self { storage: Storage::Mapped(Arc::new((map, 0)), dtype), rows, dim };
         let bad = match features.values() {
             FeatureValues::Half(values) => first_non_finite(values, |value| value.to_bits() & 0x7fff == 0x7c00),
             FeatureValues::Single(values) => first_non_finite(values, f32::is_infinite),
@@ -98,8 +112,44 @@ impl Features {
             Storage::Owned(values) => FeatureValues::Half(values),
             Storage::Single(values) => FeatureValues::Single(values),
             // A map starts at a page, so that its values are aligned.
-            Storage::Mapped(map, FeatureType::F16) => FeatureValues::Half(bytemuck::cast_slice(map)),
-            Storage::Mapped(map, FeatureType::F32) => FeatureValues::Single(bytemuck::cast_slice(map)),
+            Storage::Mapped(file, FeatureType::F16) => FeatureValues::Half(bytemuck::cast_slice(&file.0[file.1..])),
+            Storage::Mapped(file, FeatureType::F32) => FeatureValues::Single(bytemuck::cast_slice(&file.0[file.1..])),
+        }
+    }
+
+    /// All values, of features that are stored in f32.
+    ///
+    /// # Panics
+    /// For others.
+    pub fn as_f32(&self) -> ArrayView2<'_, f32> {
+        let FeatureValues::Single(values) = self.values() else { panic!("Features: expected f32, got f16") };
+        ArrayView2::from_shape((self.rows, self.dim), values).unwrap_or_else(|e| unreachable!("a row per node: {e}"))
+    }
+
+    /// All values, of features that are stored in f32; without a copy where nobody else has them.
+    ///
+    /// # Panics
+    /// For others.
+    pub fn into_f32(self) -> Vec<f32> {
+        match self.storage {
+            Storage::Single(values) => Arc::unwrap_or_clone(values),
+            _ => self.as_f32().iter().copied().collect(),
+        }
+    }
+
+    /// Bytes of the values; 0 where they are mapped: they are read again when their memory is needed.
+    pub fn bytes_in_memory(&self) -> u64 {
+        match &self.storage {
+            Storage::Owned(values) => size_of_val(&***values) as u64,
+            Storage::Single(values) => size_of_val(&***values) as u64,
+            Storage::Mapped(..) => 0,
+        }
+    }
+
+    /// Gives back the memory of what was read of a mapped file; it is read again when it is asked for.
+    pub(crate) fn let_go(&self) {
+        if let Storage::Mapped(file, _) = &self.storage {
+            let_go(&file.0);
         }
     }
 

@@ -9,6 +9,7 @@ use ndarray::{Array2, ArrayBase, Data, Dimension};
 use ndarray_npy::{WritableElement, WriteNpyExt};
 use rayon::prelude::*;
 
+use super::features::Features;
 use super::formats::{atomic_write, map_file};
 use crate::error::{Error, Result};
 
@@ -18,6 +19,14 @@ use crate::error::{Error, Result};
 /// [`Error::Io`] when the file cannot be read; [`Error::Format`] for another type or shape, a row count other than
 /// `expected_rows`, a truncated file, or a NaN or infinite value (row and column named).
 pub fn read_embeddings(path: impl AsRef<Path>, expected_rows: Option<usize>) -> Result<Array2<f32>> {
+    Ok(open_embeddings(path, expected_rows)?.as_f32().to_owned())
+}
+
+/// The same without reading them into memory: values of f32 stay in the file, which is mapped.
+///
+/// # Errors
+/// As for [`read_embeddings`].
+pub fn open_embeddings(path: impl AsRef<Path>, expected_rows: Option<usize>) -> Result<Features> {
     const HELP: &str = "embeddings are a C-ordered float32 or float16 array [nodes, dimensions], as np.save writes it";
     let npy = Npy::open(path.as_ref())?;
     let [rows, cols] = npy.matrix_shape(HELP)?;
@@ -27,24 +36,27 @@ pub fn read_embeddings(path: impl AsRef<Path>, expected_rows: Option<usize>) -> 
         return Err(npy.error("shape", expected, format!("{rows} rows"), help));
     }
     let bytes = &npy.map[npy.data.clone()];
-    let values: Vec<f32> = match npy.dtype.as_str() {
-        "<f4" => bytes
-            .par_chunks_exact(4)
-            .with_min_len(1 << 14)
-            .map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]))
-            .collect(),
+    let converted = |values: Vec<f32>| Features::from_f32(values, rows, cols);
+    let z = match npy.dtype.as_str() {
+        // Headers of other programs may end anywhere.
+        "<f4" if npy.data.start.is_multiple_of(align_of::<f32>()) => None,
+        "<f4" => Some(converted(bytemuck::pod_collect_to_vec(bytes))),
         "<f2" => {
-            bytes.par_chunks_exact(2).with_min_len(1 << 14).map(|b| f16::from_le_bytes([b[0], b[1]]).to_f32()).collect()
+            let value = |b: &[u8]| f16::from_le_bytes([b[0], b[1]]).to_f32();
+            Some(converted(bytes.par_chunks_exact(2).with_min_len(1 << 14).map(value).collect()))
         }
         other => return Err(npy.error("dtype", "<f4 or <f2", other, HELP)),
     };
-    if let Some(at) = first_non_finite(&values, |value| !value.is_finite()) {
+    let Npy { path, map, data, .. } = npy;
+    let z = z.unwrap_or_else(|| Features::mapped_f32(map, data.start, rows, cols));
+    let values = z.as_f32();
+    let values = values.as_slice().unwrap_or_default();
+    if let Some(at) = first_non_finite(values, |value| !value.is_finite()) {
         let place = format!("row {}, column {}", at / cols, at % cols);
         let help = "a run diverged or the file is damaged; make the embeddings again";
-        return Err(npy.error(place, "a finite number", values[at].to_string(), help));
+        return Err(Error::format(path, place, "a finite number", values[at].to_string(), help));
     }
-    Array2::from_shape_vec((rows, cols), values)
-        .map_err(|source| npy.error("shape", format!("[{rows}, {cols}]"), source.to_string(), HELP))
+    Ok(z)
 }
 
 /// Writes a `.npy` array of f32 (of one, two or more dimensions) atomically; an existing file is replaced.

@@ -21,8 +21,22 @@ pub struct Sizes {
     pub features: Option<[usize; 2]>,
     /// Those that a model sees, with the reverse relations that reading generates.
     pub relations: Vec<RelationSizes>,
-    /// By node type: labelled nodes.
+    /// By node type: labelled nodes, where labels were read.
     pub labels: Vec<usize>,
+    /// By split that the data come with, by node type: nodes of its training part.
+    pub masks: Vec<Vec<usize>>,
+    /// How many classes labels have.
+    pub classes: usize,
+}
+
+/// Which labels are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadLabels {
+    None,
+    /// Normal and anomalous ones.
+    Binary,
+    /// Those, or any classes.
+    Classes,
 }
 
 /// A relation in numbers.
@@ -65,8 +79,8 @@ impl Sizes {
     ///
     /// # Errors
     /// [`Error::Usage`] for an `.npz` file; [`Error::Io`] and [`Error::Format`] as for [`Dataset::open`], as far as
-    /// files are read; [`Error::Format`] without binary labels.
-    pub fn read(dir: &Path) -> Result<Self> {
+    /// files are read; [`Error::Format`] without such labels.
+    pub fn read(dir: &Path, labels: ReadLabels) -> Result<Self> {
         let metadata = fs::metadata(dir).map_err(|source| Error::io(dir, "open", source))?;
         if metadata.is_file() && dir.extension().is_some_and(|extension| extension == "npz") {
             return Err(Error::Usage {
@@ -88,18 +102,35 @@ impl Sizes {
             None => optional(FEATURES_FILE).map(|_| [FEATURES_DIM, FeatureType::F16.width()]),
         };
         let relations = read_relations(dir, &manifest, nodes.node_types())?;
+        let node_types = nodes.node_types().to_vec();
+        let unlabelled =
+            Self { labels: vec![0; node_types.len()], node_types, features, relations, masks: Vec::new(), classes: 0 };
+        if labels == ReadLabels::None {
+            return Ok(unlabelled);
+        }
         let total = nodes.num_nodes();
-        let labels = optional(LABELS_FILE).map(|path| Labels::read_npy(&path, total)).transpose()?;
+        let stored = optional(LABELS_FILE).map(|path| Labels::read_npy(&path, total)).transpose()?;
         let masks = optional(MASKS_FILE);
         let classes = optional(CLASSES_FILE).map(|path| Classes::read_npy(&path, masks.as_deref(), total));
         let classes = classes.transpose()?;
-        let labels = labels.or_else(|| classes.as_ref()?.binary());
-        let parts = Dataset { classes, ..Dataset::new(nodes, None, labels, None) };
-        let mut of_type = vec![0; parts.graph.node_types().len()];
-        for (node, _) in &parts.binary_labels(dir)?.entries {
-            of_type[parts.graph.type_of(*node as usize)] += 1;
-        }
-        Ok(Self { node_types: parts.graph.node_types().to_vec(), features, relations, labels: of_type })
+        let stored = stored.or_else(|| classes.as_ref()?.binary());
+        let parts = Dataset { classes, ..Dataset::new(nodes, None, stored, None) };
+        let by_type = |nodes: &mut dyn Iterator<Item = u32>| {
+            let mut of_type = vec![0; unlabelled.node_types.len()];
+            nodes.for_each(|node| of_type[parts.graph.type_of(node as usize)] += 1);
+            of_type
+        };
+        let classes = match labels {
+            ReadLabels::Classes => Some(parts.node_classes(dir)?),
+            _ => None,
+        };
+        let labels = match &classes {
+            Some(classes) => by_type(&mut classes.labelled().map(|(node, _)| node)),
+            None => by_type(&mut parts.binary_labels(dir)?.entries.iter().map(|(node, _)| *node)),
+        };
+        let masks = parts.classes.iter().flat_map(Classes::masks);
+        let masks = masks.map(|masks| by_type(&mut masks.train.iter().copied())).collect();
+        Ok(Self { labels, masks, classes: classes.map_or(2, |classes| classes.count()), ..unlabelled })
     }
 
     /// Nodes of all types.
@@ -206,8 +237,10 @@ mod tests {
             tables.filter(|table| !table.contains("_T\"")).map(|table| format!("[[relations]]{table}")).collect();
         for text in [text.clone(), head.to_owned() + &kept.concat()] {
             fs::write(path.join("graph.toml"), &text).unwrap();
-            let (read, sizes) = (Dataset::open(&path).unwrap(), Sizes::read(&path).unwrap());
-            assert_eq!(sizes.labels, [1, 2]);
+            let (read, sizes) = (Dataset::open(&path).unwrap(), Sizes::read(&path, ReadLabels::Binary).unwrap());
+            assert_eq!((&sizes.labels[..], sizes.classes), (&[1, 2][..], 2));
+            assert_eq!(Sizes::read(&path, ReadLabels::Classes).unwrap().labels, [1, 2]);
+            assert_eq!(Sizes::read(&path, ReadLabels::None).unwrap().labels, [0, 0]);
             let statistics = Statistics::of(&read);
             assert_eq!((sizes.nodes(), sizes.edges() as usize), (statistics.nodes, statistics.edges), "{text}");
             assert_eq!((sizes.relations.len(), sizes.edges()), (4, 11));

@@ -49,7 +49,7 @@ impl Adjacency {
             }
         };
         let (row_start, row_end): (Vec<u64>, Vec<u64>) = place.par_iter().map(seen_by).unzip();
-        Some(Adjacency::from_checked_spans(row_start, &row_end, rows, self.num_rows()))
+        Some(Adjacency::from_checked_spans(row_start, &row_end, rows.into(), self.num_rows()))
     }
 
     /// Whether sizes, and degrees where rows are spans, allow `other` to be the reverse: to hash the edges of long
@@ -127,7 +127,7 @@ impl Adjacency {
             (before[entries.start], before[entries.end])
         };
         let (row_start, row_end): (Vec<u64>, Vec<u64>) = rows.map(span).unzip();
-        Adjacency::from_checked_spans(row_start, &row_end, col_idx, num_cols)
+        Adjacency::from_checked_spans(row_start, &row_end, col_idx.into(), num_cols)
     }
 
     /// Whether what `key` says of the entries of a row ascends or stays along every row.

@@ -12,7 +12,7 @@ use super::label_input::{beside, by_passes};
 use super::layerwise::HostScored;
 use crate::config::{EMBEDDINGS_FILE, OwnTransform, Stage2Config, Stage2Data, Stage2Input, Stage2Model};
 use crate::error::{Error, Result};
-use crate::graph::{Dataset, Features, Filling, HeteroGraph, NodeType, read_embeddings};
+use crate::graph::{Dataset, Features, Filling, HeteroGraph, NodeType, Spill, open_embeddings};
 use crate::metrics::sigmoid;
 pub use crate::models::attention::edge_inputs;
 use crate::models::attention::{AttentionSpec, Pass, TripleStreamGat, graph_with_edges, inputs_for, read_edges};
@@ -57,7 +57,10 @@ pub fn host_scores<B: GraphBackend>(
         let scored = attention_scores(model, graph, x, chunk_rows);
         let scores = scored.scores.clone();
         // As large as the hidden layer: on a device the copy takes longer than the scores.
-        let embeddings = if embeddings { scored.embedding_matrix() } else { Array2::zeros((scores.len(), 0)) };
+        let embeddings = match embeddings {
+            true => as_features(scored.embedding_matrix()),
+            false => Features::from_f32(Vec::new(), scores.len(), 0),
+        };
         check_device()?;
         Ok(HostScored { scores, embeddings })
     })
@@ -77,7 +80,7 @@ pub fn with_labels<B: GraphBackend>(
 ) -> Result<HostScored> {
     let Some(known) = known else { return scored(x) };
     let nodes = types.iter().map(|of| of.count).sum();
-    by_passes(known, nodes, wanted, |seen| scored(&beside(x, known.by_type(seen, types))))
+    by_passes(known, nodes, wanted, &Spill::default(), |seen, _| scored(&beside(x, known.by_type(seen, types))))
 }
 
 /// Scores of every node with a Stage-2 model.
@@ -226,8 +229,8 @@ pub(super) fn check_width(what: &Path, width: usize, expected: Option<usize>) ->
     }
 }
 
-/// A row of embeddings per node, as the input of a model.
-pub(super) fn as_features(z: Array2<f32>) -> Features {
+/// A row of embeddings per node.
+fn as_features(z: Array2<f32>) -> Features {
     let (rows, width) = z.dim();
     let values = if z.is_standard_layout() { z.into_raw_vec_and_offset().0 } else { z.iter().copied().collect() };
     Features::from_f32(values, rows, width)
@@ -255,9 +258,9 @@ pub fn input_features(
         }
         Stage2Input::Embeddings => {
             let file = data.embeddings_file();
-            let z = read_embeddings(&file, Some(dataset.graph.num_nodes()))?;
-            check_width(&file, z.ncols(), expected_width)?;
-            Ok(as_features(z))
+            let z = open_embeddings(&file, Some(dataset.graph.num_nodes()))?;
+            check_width(&file, z.dim(), expected_width)?;
+            Ok(z)
         }
     }
 }

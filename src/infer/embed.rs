@@ -5,12 +5,11 @@ use std::sync::Arc;
 
 use burn::tensor::{DType, Tensor};
 use graphsieve_kernels::GraphBackend;
-use ndarray::Array2;
 
 use crate::config::{EMBEDDINGS_FILE, RunConfig, Stage1Config, Stage2Input, embeddings_at};
 use crate::error::{Error, Result};
-use crate::graph::{Dataset, Features, Filling, HeteroGraph, read_embeddings};
-use crate::infer::attention::{as_features, check_width, input_features};
+use crate::graph::{Dataset, Features, Filling, HeteroGraph, Spill, open_embeddings};
+use crate::infer::attention::{check_width, input_features};
 use crate::infer::layerwise_embeddings::embeddings;
 use crate::infer::plan;
 use crate::models::TripleStreamGae;
@@ -55,12 +54,19 @@ impl Stage1 {
     }
 
     /// Embeddings of length one of all nodes of `dataset`, which was read from `data`: `[nodes, width]`, by global id.
-    /// On the graph of the training these are the rows that the training wrote.
+    /// On the graph of the training these are the rows that the training wrote. With a limit of host memory they are
+    /// computed layer by layer, as they are where the training was in mini-batches.
     ///
     /// # Errors
     /// Data without features, or with other node types, streams, weights of edges or numbers of columns than those of
-    /// the training; a device that failed.
-    pub fn embed<B: GraphBackend>(&self, dataset: &Dataset, data: &Path, device: &B::Device) -> Result<Array2<f32>> {
+    /// the training; a device that failed; a file of `spill`.
+    pub fn embed<B: GraphBackend>(
+        &self,
+        dataset: &Dataset,
+        data: &Path,
+        spill: &Spill,
+        device: &B::Device,
+    ) -> Result<Features> {
         let features = &dataset.filled(self.filling.as_ref(), data)?.ok_or_else(|| {
             let help = "Stage 1 embeds features; add them to the data directory";
             Error::format(data, "features", "a feature file", "none", help)
@@ -79,9 +85,11 @@ impl Stage1 {
             None => DType::F32,
         };
         let planned = |config: &Stage1Config| plan::auto_encoder::<B>(config, graph, spec.input, device).sampled;
-        if self.trained.as_ref().is_some_and(planned) {
+        if spill.is_limited() || self.trained.as_ref().is_some_and(planned) {
             let normalisation = HostNormalisation::of(Arc::new(graph.clone()), spec.causal);
-            return embeddings(&model, &normalisation, features, storage, None, device);
+            let most = self.trained.as_ref().map_or(0.0, |config| config.loader.host_memory);
+            let spill = spill.or_gigabytes(most);
+            return embeddings(&model, &normalisation, features, storage, (None, &spill), device);
         }
         let chunk_rows = self.trained.as_ref().and_then(|config| config.train.chunk_size);
         let x: Vec<Tensor<B, 2>> = upload_features(graph.node_types(), features, storage, device)?;
@@ -91,8 +99,7 @@ impl Stage1 {
         let z = model.embed(&on_device, &ReceptiveField::all(&on_device), &normalisation, &inputs);
         let values = rows_to_host(z);
         check_device()?;
-        Ok(Array2::from_shape_vec((graph.num_nodes(), spec.output), values)
-            .unwrap_or_else(|e| unreachable!("a row per node: {e}")))
+        Ok(Features::from_f32(values, graph.num_nodes(), spec.output))
     }
 }
 
@@ -159,10 +166,16 @@ impl Source {
     ///
     /// # Errors
     /// An array that cannot be read or is not of this graph; as for [`Stage1::embed`].
-    pub fn read<B: GraphBackend>(&self, dataset: &Dataset, data: &Path, device: &B::Device) -> Result<Array2<f32>> {
+    pub fn read<B: GraphBackend>(
+        &self,
+        dataset: &Dataset,
+        data: &Path,
+        spill: &Spill,
+        device: &B::Device,
+    ) -> Result<Features> {
         match self {
-            Source::Array(file) => read_embeddings(file, Some(dataset.graph.num_nodes())),
-            Source::Weights(place) => Stage1::open(place)?.embed::<B>(dataset, data, device),
+            Source::Array(file) => open_embeddings(file, Some(dataset.graph.num_nodes())),
+            Source::Weights(place) => Stage1::open(place)?.embed::<B>(dataset, data, spill, device),
         }
     }
 
@@ -174,8 +187,8 @@ impl Source {
     }
 }
 
-/// What a Stage-2 model of so many input columns starts from on other data than those of its training, in host memory.
-/// `filling` is what its run keeps for missing values.
+/// What a Stage-2 model of so many input columns starts from on other data than those of its training. `filling` is
+/// what its run keeps for missing values.
 ///
 /// # Errors
 /// Features or embeddings that are missing, or of another width.
@@ -185,7 +198,7 @@ pub fn input_of<B: GraphBackend>(
     dataset: &Dataset,
     data: &Path,
     width: usize,
-    device: &B::Device,
+    (spill, device): (&Spill, &B::Device),
 ) -> Result<Features> {
     match input {
         Stage2Input::Features => {
@@ -193,9 +206,9 @@ pub fn input_of<B: GraphBackend>(
             input_features(&data, dataset, filling, Some(width))
         }
         Stage2Input::Embeddings => {
-            let z = source.read::<B>(dataset, data, device)?;
-            check_width(source.place(), z.ncols(), Some(width))?;
-            Ok(as_features(z))
+            let z = source.read::<B>(dataset, data, spill, device)?;
+            check_width(source.place(), z.dim(), Some(width))?;
+            Ok(z)
         }
     }
 }

@@ -1,16 +1,16 @@
 //! Inference layer by layer, for graphs that do not fit the device: every layer of all nodes, a few at a time, between
-//! matrices in host memory. Exact: every node sees all of its neighbours.
+//! matrices in host memory, or in files where they need more of it than they may take ([`Spill`]). Exact: every node
+//! sees all of its neighbours.
 
 use std::sync::{Arc, mpsc};
 
 use burn::tensor::{DType, Tensor, TensorData};
 use graphsieve_kernels::{Communicator, GraphBackend};
-use ndarray::Array2;
 use rayon::prelude::*;
 
 use super::label_input::by_passes;
 use crate::error::Result;
-use crate::graph::{Features, HeteroGraph};
+use crate::graph::{Features, HeteroGraph, MatrixWriter, Spill};
 use crate::loader::{Batch, FeatureStore, Job, Loader, LoaderOptions};
 use crate::metrics::sigmoid;
 use crate::models::attention::{Pass, TripleStreamGat};
@@ -31,12 +31,12 @@ const STEP_ROWS: usize = 1 << 16;
 /// Numbers that ranks tell each other at a time.
 const EXCHANGED: usize = 1 << 24;
 
-/// Scores of every node, by global id, and the refined embeddings, in host memory.
+/// Scores of every node, by global id, and the refined embeddings.
 pub struct HostScored {
     /// In [0, 1]; higher is more anomalous.
     pub scores: Vec<f32>,
-    /// `[nodes, width]`; without columns where they were not asked for.
-    pub embeddings: Array2<f32>,
+    /// `[nodes, width]` in f32; without columns where they were not asked for.
+    pub embeddings: Features,
 }
 
 /// A model with the device that it is on.
@@ -54,18 +54,19 @@ pub fn scores_with_labels<B: GraphBackend>(
     known: Option<&KnownLabels>,
     wanted: Option<&[u32]>,
     dtype: DType,
-    rank: Option<&Communicator<B::Plain>>,
+    (rank, spill): (Option<&Communicator<B::Plain>>, &Spill),
 ) -> Result<HostScored> {
-    let Some(known) = known else { return scores(replicas, graph, features, dtype, rank) };
-    let scored = |input: &Features| scores(replicas, graph, input, dtype, rank);
-    by_passes(known, graph.num_nodes(), wanted, |seen| scored(&known.beside(features, seen)))
+    let Some(known) = known else { return scores(replicas, graph, features, dtype, rank, spill) };
+    by_passes(known, graph.num_nodes(), wanted, spill, |seen, spill| {
+        scores(replicas, graph, &known.beside(features, seen), dtype, rank, spill)
+    })
 }
 
 /// Scores of every node with a Stage-2 model, of which every device has a replica; layers compute in `dtype`. Several
 /// ranks share the work, and have all scores each.
 ///
 /// # Errors
-/// A device that failed, or what a thread of the loader ran into; a rank that fails.
+/// A device that failed, or what a thread of the loader ran into; a rank that fails; a file of `spill`.
 ///
 /// # Panics
 /// Without a replica.
@@ -75,6 +76,7 @@ pub fn scores<B: GraphBackend>(
     features: &Features,
     dtype: DType,
     rank: Option<&Communicator<B::Plain>>,
+    spill: &Spill,
 ) -> Result<HostScored> {
     let nodes = graph.num_nodes();
     let mut input = features.clone();
@@ -98,32 +100,30 @@ pub fn scores<B: GraphBackend>(
             Ok((store, compute))
         });
         let passes = passes.collect::<Result<Vec<_>>>()?;
-        let values = over_all_nodes(graph, sampler, passes, width, &mut logits, rank)?;
+        let rows = spill.beside(input.bytes_in_memory()).zeros(nodes, width)?;
+        let embeddings = over_all_nodes(graph, sampler, passes, rows, &mut logits, rank)?;
         if last {
-            let embeddings = Array2::from_shape_vec((nodes, width), values)
-                .unwrap_or_else(|e| unreachable!("one row per node: {e}"));
             return Ok(HostScored { scores: logits.into_par_iter().map(sigmoid).collect(), embeddings });
         }
-        input = Features::from_f32(values, nodes, width);
+        input = embeddings;
     }
     unreachable!("the last layer returns")
 }
 
-/// One layer of all nodes, a few at a time: what computes the rows of a step, `width` columns wide, and their logits
+/// One layer of all nodes, a few at a time: what computes the rows of a step, which go to `rows`, and their logits
 /// where the layer has them, for every device. Each has a thread and every so manyth step, whose results it reads while
 /// the device computes the next one. Those of several ranks are devices, too, and every rank has the rows of all.
 ///
 /// # Errors
-/// A device that failed, or what a thread of the loader ran into; a rank that fails.
+/// A device that failed, or what a thread of the loader ran into; a rank that fails; a file that cannot be written.
 pub(super) fn over_all_nodes<B: GraphBackend>(
     graph: &HeteroGraph,
     sampler: impl Fn() -> Result<NeighbourSampler>,
     passes: Vec<(FeatureStore<B>, impl FnMut(Batch<B, Span>) -> (Tensor<B, 2>, Option<Tensor<B, 2>>) + Send)>,
-    width: usize,
+    mut rows: MatrixWriter,
     logits: &mut [f32],
     rank: Option<&Communicator<B::Plain>>,
-) -> Result<Vec<f32>> {
-    let mut values = vec![0f32; graph.num_nodes() * width];
+) -> Result<Features> {
     let (steps, devices) = (steps(graph), passes.len());
     let (first, ranks) = rank.map_or((0, 1), |rank| (rank.rank() * devices, rank.ranks()));
     let device = passes.first().map(|(store, _)| store.device().clone());
@@ -139,19 +139,20 @@ pub(super) fn over_all_nodes<B: GraphBackend>(
         let threads = passes.into_iter().enumerate().map(start).collect::<Result<Vec<_>>>();
         drop(give);
         // Ends with the last thread; where one fails, the others go through their steps all the same.
-        for done in take {
-            done.put(&mut values, logits, width);
-        }
+        let put = take.into_iter().map(|done| done.put(&mut rows, logits)).fold(Ok(()), Result::and);
         let end = |thread: std::thread::ScopedJoinHandle<'_, Result<()>>| {
             thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         };
-        threads?.into_iter().try_for_each(end)
+        threads?.into_iter().try_for_each(end).and(put)
     })?;
     if let (Some(rank), Some(device)) = (rank.filter(|_| ranks > 1), &device) {
-        of_all_ranks::<B>(&mut values, rank, device)?;
+        let (nodes, step) = (rows.num_rows(), (EXCHANGED / rows.dim().max(1)).max(1));
+        for first in (0..nodes).step_by(step) {
+            rows.change(first..nodes.min(first + step), |part| of_all_ranks::<B>(part, rank, device))?;
+        }
         of_all_ranks::<B>(logits, rank, device)?;
     }
-    Ok(values)
+    rows.finish()
 }
 
 /// Puts together numbers each of which one rank has, and the others have as 0.
@@ -225,16 +226,19 @@ struct Done {
 
 impl Done {
     /// Copies the rows to where their nodes have theirs.
-    fn put(self, values: &mut [f32], logits: &mut [f32], width: usize) {
+    fn put(self, to: &mut MatrixWriter, logits: &mut [f32]) -> Result<()> {
         let Self { h, logits: of_rows, rows, first } = self;
-        let out = &mut values[first * width..(first + rows.len()) * width];
-        out.par_chunks_mut(width).zip(&rows).with_min_len(256).for_each(|(to, &row)| {
-            to.copy_from_slice(&h[row as usize * width..(row as usize + 1) * width]);
-        });
+        let width = to.dim();
+        to.fill(first..first + rows.len(), |out| {
+            out.par_chunks_mut(width).zip(&rows).with_min_len(256).for_each(|(to, &row)| {
+                to.copy_from_slice(&h[row as usize * width..(row as usize + 1) * width]);
+            });
+        })?;
         if let Some(of_rows) = of_rows {
             let out = &mut logits[first..first + rows.len()];
             out.iter_mut().zip(&rows).for_each(|(to, &row)| *to = of_rows[row as usize]);
         }
+        Ok(())
     }
 }
 

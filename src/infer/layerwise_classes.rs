@@ -1,6 +1,8 @@
 //! Logits of a node classifier layer by layer, for graphs that do not fit the device: as in
-//! [`layerwise`](super::layerwise), every layer of all nodes, a few at a time, between matrices in host memory. Exact:
-//! every node sees all of its neighbours.
+//! [`layerwise`](super::layerwise), every layer of all nodes, a few at a time, between matrices in host memory or in
+//! files. Exact: every node sees all of its neighbours.
+
+use std::ops::Range;
 
 use burn::tensor::{Tensor, TensorData};
 use graphsieve_kernels::{Communicator, GraphBackend};
@@ -9,7 +11,7 @@ use super::layerwise::{Replica, Span, over_all_nodes};
 use super::sampled_input::SampledInput;
 use crate::config::Draw;
 use crate::error::Result;
-use crate::graph::Features;
+use crate::graph::{Features, Spill};
 use crate::loader::{Batch, FeatureStore};
 use crate::models::device_graph::check_device;
 use crate::models::node_classifier::{ClassifierSpec, NodeClassifier};
@@ -28,7 +30,7 @@ const PREPARED: usize = 1 << 24;
 /// rest, and have all logits each.
 ///
 /// # Errors
-/// A device that failed, or what a thread of the loader ran into; a rank that fails.
+/// A device that failed, or what a thread of the loader ran into; a rank that fails; a file of `spill`.
 ///
 /// # Panics
 /// Without a replica.
@@ -37,17 +39,19 @@ pub fn class_logits<B: GraphBackend>(
     spec: &ClassifierSpec,
     input: &SampledInput,
     rank: Option<&Communicator<B::Plain>>,
+    spill: &Spill,
 ) -> Result<Vec<f32>> {
     let (model, device) = &replicas[0];
     let (graph, nodes) = (input.graph(), input.graph().num_nodes());
     let mut of_layer = match spec.has_own() {
         true => input.clone(),
         false => {
-            let width = model.prepared_width(0, spec.input);
-            input.with_vectors(&Features::from_f32(first_projection(model, input, device)?, nodes, width))
+            let held = spill.beside(input.features().bytes_in_memory());
+            let vectors = first_projection(model, input, model.prepared_width(0, spec.input), &held, device)?;
+            input.with_vectors(&vectors, spill)?
         }
     };
-    let mut all = Vec::new();
+    let mut all: Vec<Features> = Vec::new();
     for at in 0..spec.layers {
         let last = at + 1 == spec.layers;
         let output = spec.widths(at)[1];
@@ -64,12 +68,19 @@ pub fn class_logits<B: GraphBackend>(
             };
             Ok((store, compute))
         });
-        let values = over_all_nodes(graph, sampler, passes.collect::<Result<Vec<_>>>()?, width, &mut [], rank)?;
-        if last && !spec.has_head() {
-            return Ok(values);
+        // Logits of classes are a result, which is held.
+        let is_result = last && !spec.has_head();
+        let of_all: u64 = all.iter().map(Features::bytes_in_memory).sum();
+        let beside = if is_result { Spill::default() } else { spill.beside(of_all) };
+        let rows = beside.beside(of_layer.features().bytes_in_memory()).zeros(nodes, width)?;
+        let passes = passes.collect::<Result<Vec<_>>>()?;
+        let vectors = over_all_nodes(graph, sampler, passes, rows, &mut [], rank)?;
+        if is_result {
+            return Ok(vectors.into_f32());
         }
-        let vectors = Features::from_f32(values, nodes, width);
-        of_layer = input.with_vectors(&vectors);
+        if !last {
+            of_layer = input.with_vectors(&vectors, &beside)?;
+        }
         all.extend(spec.has_head().then_some(vectors));
         if last {
             return read_out(model, input, &all, device);
@@ -103,20 +114,26 @@ fn read_out<B: GraphBackend>(
 fn first_projection<B: GraphBackend>(
     model: &NodeClassifier<B>,
     input: &SampledInput,
+    width: usize,
+    spill: &Spill,
     device: &B::Device,
-) -> Result<Vec<f32>> {
+) -> Result<Features> {
     let store = FeatureStore::<B>::new(input.features().clone(), input.graph(), device)?;
     let nodes = input.graph().num_nodes();
     let rows = (PREPARED / store.width().max(1)).max(1);
-    let mut values = Vec::new();
-    let mut before: Option<Tensor<B, 2>> = None;
-    for first in (0..nodes).step_by(rows) {
-        let ids: Vec<u32> = (first as u32..(first + rows).min(nodes) as u32).collect();
-        let h = model.prepare(0, 0, input.read_rows(&store & &ids), None);
-        values.extend(before.replace(h).map(to_host).unwrap_or_default());
+    let mut vectors = spill.zeros(nodes, width)?;
+    let mut read = |of: Range<usize>, h: Tensor<B, 2>| {
+        let h = to_host(h);
         check_device()?;
+        vectors.fill(of, |to| to.copy_from_slice(&h))
+    };
+    let mut before: Option<(Range<usize>, Tensor<B, 2>)> = None;
+    for first in (0..nodes).step_by(rows) {
+        let of = first..(first + rows).min(nodes);
+        let ids: Vec<u32> = (of.start as u32..of.end as u32).collect();
+        let h = model.prepare(0, 0, input.read_rows(&store & &ids), None);
+        before.replace((of, h)).map_or(Ok(()), |(of, h)| read(of, h))?;
     }
-    values.extend(before.map(to_host).unwrap_or_default());
-    check_device()?;
-    Ok(values)
+    before.map_or(Ok(()), |(of, h)| read(of, h))?;
+    vectors.finish()
 }

@@ -1,14 +1,13 @@
 //! Embeddings of Stage 1 layer by layer, for graphs that do not fit the device: as in [`layerwise`](super::layerwise),
-//! every layer of all nodes, a few at a time, between matrices in host memory. Exact: every node sees all of its
-//! neighbours.
+//! every layer of all nodes, a few at a time, between matrices in host memory or in files. Exact: every node sees all
+//! of its neighbours.
 
 use burn::tensor::{DType, Tensor};
 use graphsieve_kernels::{Communicator, GraphBackend};
-use ndarray::Array2;
 
 use super::layerwise::{Span, over_all_nodes};
 use crate::error::Result;
-use crate::graph::Features;
+use crate::graph::{Features, Spill};
 use crate::loader::{Batch, FeatureStore};
 use crate::models::TripleStreamGae;
 use crate::models::auto_encoder::HostNormalisation;
@@ -20,15 +19,15 @@ use crate::sampler::{Fanout, NeighbourSampler, SamplerConfig};
 ///
 /// # Errors
 /// Features that are not one row per node; a device that failed, or what a thread of the loader ran into; a rank that
-/// fails.
+/// fails; a file of `spill`.
 pub fn embeddings<B: GraphBackend>(
     model: &TripleStreamGae<B>,
     normalisation: &HostNormalisation,
     features: &Features,
     dtype: DType,
-    rank: Option<&Communicator<B::Plain>>,
+    (rank, spill): (Option<&Communicator<B::Plain>>, &Spill),
     device: &B::Device,
-) -> Result<Array2<f32>> {
+) -> Result<Features> {
     let graph = normalisation.graph();
     let nodes = graph.num_nodes();
     let sampler = || {
@@ -38,6 +37,7 @@ pub fn embeddings<B: GraphBackend>(
     let mut input = features.clone();
     for layer in 0.. {
         let width = model.width_after(layer);
+        let rows = spill.beside(input.bytes_in_memory()).zeros(nodes, width)?;
         let store = FeatureStore::new(input, graph, device)?;
         let (model, device) = (model.clone(), device.clone());
         let compute = move |Batch { x, blocks, nodes, payload, .. }: Batch<B, Span>| {
@@ -45,12 +45,10 @@ pub fn embeddings<B: GraphBackend>(
             let of_layer = normalisation.of_blocks(&nodes.to_host(), &blocks, &device).swap_remove(0);
             (model.embed_layer(layer, &blocks[0], &of_layer, &x).swap_remove(payload.node_type), None)
         };
-        let values = over_all_nodes(graph, sampler, vec![(store, compute)], width, &mut [], rank)?;
+        input = over_all_nodes(graph, sampler, vec![(store, compute)], rows, &mut [], rank)?;
         if layer + 1 == TripleStreamGae::<B>::LAYERS {
-            let z = Array2::from_shape_vec((nodes, width), values);
-            return Ok(z.unwrap_or_else(|e| unreachable!("one row per node: {e}")));
+            return Ok(input);
         }
-        input = Features::from_f32(values, nodes, width);
     }
     unreachable!("the last layer returns")
 }

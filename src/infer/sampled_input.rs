@@ -10,7 +10,7 @@ use rayon::prelude::*;
 
 use crate::config::{Draw, LayerKind};
 use crate::error::Result;
-use crate::graph::{EdgeMatrix, FeatureValues, Features, HeteroGraph, RelationSpec, SelfLoops};
+use crate::graph::{EdgeMatrix, FeatureValues, Features, HeteroGraph, RelationSpec, SelfLoops, Spill};
 use crate::models::node_classifier::ClassifierSpec;
 use crate::models::node_input::BatchRows;
 use crate::models::precision::as_dtype;
@@ -29,6 +29,8 @@ const PARTS: f64 = SINGLE_BASE as f64;
 
 /// Rows of one task.
 const TASK_ROWS: usize = 64;
+/// Rows that are written at a time.
+const PIECE_ROWS: usize = 1 << 16;
 
 /// Weight of a self-loop among entries of weights up to [`MAX_EDGE_WEIGHT`](crate::graph::MAX_EDGE_WEIGHT). Entries are
 /// drawn in the order of variates over weights, variates are above `2^-54` and below 37: one so much smaller always
@@ -91,14 +93,19 @@ impl SampledInput {
     /// [`Error::Data`](crate::error::Error::Data) for a graph with loops that cannot be taken out of it or added to it.
     pub fn new(spec: &ClassifierSpec, graph: &HeteroGraph, features: &Features, dtype: DType) -> Result<Self> {
         let (kind, graph) = (Kind::of(spec), Arc::new(graph_of_blocks(spec, graph)?));
-        let (features, columns) = attached(kind, &graph, features, spec.row_normalise);
+        let (features, columns) = attached(kind, &graph, features, spec.row_normalise, &Spill::default())?;
         Ok(Self { kind, attends: spec.attention.is_some(), graph, features, columns, dtype })
     }
 
-    /// The same nodes with other vectors, which are as they are.
-    pub fn with_vectors(&self, vectors: &Features) -> Self {
-        let (features, columns) = attached(self.kind, &self.graph, vectors, false);
-        Self { features, columns, ..self.clone() }
+    /// The same nodes with other vectors, which are as they are; copies of them that take more than is left beside them
+    /// lie in files.
+    ///
+    /// # Errors
+    /// A file that cannot be written.
+    pub fn with_vectors(&self, vectors: &Features, spill: &Spill) -> Result<Self> {
+        let spill = spill.beside(vectors.bytes_in_memory());
+        let (features, columns) = attached(self.kind, &self.graph, vectors, false, &spill)?;
+        Ok(Self { features, columns, ..self.clone() })
     }
 
     /// What is sampled.
@@ -256,10 +263,16 @@ fn looped(graph: &HeteroGraph, loops: SelfLoops) -> Result<HeteroGraph> {
 }
 
 /// The features with a column for the degree where the layers want one, in rows that a device reads fast.
-fn attached(kind: Kind, graph: &HeteroGraph, features: &Features, row_normalise: bool) -> (Features, Columns) {
+fn attached(
+    kind: Kind,
+    graph: &HeteroGraph,
+    features: &Features,
+    row_normalise: bool,
+    spill: &Spill,
+) -> Result<(Features, Columns)> {
     let width = features.dim();
     if kind != Kind::Gcn {
-        return (features.clone(), Columns { width, row_normalise, digits: 0, weight_digits: 0, base: 1 });
+        return Ok((features.clone(), Columns { width, row_normalise, digits: 0, weight_digits: 0, base: 1 }));
     }
     let relation = &graph.relations()[0];
     let (adjacency, nodes) = (&relation.forward, features.num_rows());
@@ -275,30 +288,33 @@ fn attached(kind: Kind, graph: &HeteroGraph, features: &Features, row_normalise:
     let (features, digits, base) = match features.values() {
         FeatureValues::Half(values) => {
             let digit = |digit| f16::from_f32(digit as f32);
-            let (values, dim, digits) = widened(values, [nodes, width], &numbers, HALF_BASE, digit);
-            (Features::from_vec(values, nodes, dim), digits, HALF_BASE)
+            let (dim, digits) = widths::<f16>([nodes, width], &numbers, HALF_BASE);
+            let mut wide = vec![f16::ZERO; nodes * dim];
+            widen(values, width, (&mut wide, 0), (&numbers, &digits), HALF_BASE, digit);
+            (Features::from_vec(wide, nodes, dim), digits, HALF_BASE)
         }
         FeatureValues::Single(values) => {
-            let (values, dim, digits) = widened(values, [nodes, width], &numbers, SINGLE_BASE, |digit| digit as f32);
-            (Features::from_f32(values, nodes, dim), digits, SINGLE_BASE)
+            let (dim, digits) = widths::<f32>([nodes, width], &numbers, SINGLE_BASE);
+            let mut wide = spill.zeros(nodes, dim)?;
+            for first in (0..nodes).step_by(PIECE_ROWS) {
+                let digit = |digit| digit as f32;
+                let widen = |to: &mut [f32]| {
+                    widen(values, width, (to, first), (&numbers, &digits), SINGLE_BASE, digit);
+                };
+                wide.fill(first..nodes.min(first + PIECE_ROWS), widen)?;
+            }
+            (wide.finish()?, digits, SINGLE_BASE)
         }
     };
     let weight_digits = digits.get(1).copied().unwrap_or(0);
-    (features, Columns { width, row_normalise, digits: digits[0], weight_digits, base })
+    Ok((features, Columns { width, row_normalise, digits: digits[0], weight_digits, base }))
 }
 
 /// A number of every node.
 type Number<'a> = dyn Fn(usize) -> u128 + Sync + 'a;
 
-/// Rows of `width` values with the digits of `numbers` of their nodes behind them; also their new width and the digits
-/// of each number.
-fn widened<T: Copy + Default + Send + Sync>(
-    values: &[T],
-    [nodes, width]: [usize; 2],
-    numbers: &[&Number],
-    base: u32,
-    digit: impl Fn(u32) -> T + Sync,
-) -> (Vec<T>, usize, Vec<usize>) {
+/// The width of rows of `width` values with digits of `numbers` behind them, and how many digits each number has.
+fn widths<T>([nodes, width]: [usize; 2], numbers: &[&Number], base: u32) -> (usize, Vec<usize>) {
     let base = u128::from(base);
     let digits_of = |number: &&Number| {
         let most = (0..nodes).into_par_iter().map(number).max().unwrap_or(1);
@@ -306,11 +322,25 @@ fn widened<T: Copy + Default + Send + Sync>(
     };
     let digits: Vec<usize> = numbers.iter().map(digits_of).collect();
     let dim = (width + digits.iter().sum::<usize>()).next_multiple_of(ALIGNED / size_of::<T>());
-    let mut wide = vec![T::default(); nodes * dim];
-    wide.par_chunks_exact_mut(dim).enumerate().with_min_len(TASK_ROWS).for_each(|(node, row)| {
+    (dim, digits)
+}
+
+/// Writes rows, from node `first` on, of `width` values with the digits of `numbers` of their nodes behind them.
+fn widen<T: Copy + Send + Sync>(
+    values: &[T],
+    width: usize,
+    (wide, first): (&mut [T], usize),
+    (numbers, digits): (&[&Number], &[usize]),
+    base: u32,
+    digit: impl Fn(u32) -> T + Sync,
+) {
+    let base = u128::from(base);
+    let dim = (width + digits.iter().sum::<usize>()).next_multiple_of(ALIGNED / size_of::<T>());
+    wide.par_chunks_exact_mut(dim).enumerate().with_min_len(TASK_ROWS).for_each(|(at, row)| {
+        let node = first + at;
         row[..width].copy_from_slice(&values[node * width..(node + 1) * width]);
         let mut places = row[width..].iter_mut();
-        for (number, &digits) in numbers.iter().zip(&digits) {
+        for (number, &digits) in numbers.iter().zip(digits) {
             let mut rest = number(node);
             for to in places.by_ref().take(digits) {
                 *to = digit((rest % base) as u32);
@@ -318,7 +348,6 @@ fn widened<T: Copy + Default + Send + Sync>(
             }
         }
     });
-    (wide, dim, digits)
 }
 
 #[cfg(test)]

@@ -7,18 +7,18 @@ use std::sync::Arc;
 
 use burn::tensor::Tensor;
 use graphsieve_kernels::GraphBackend;
-use ndarray::Array2;
+use ndarray::ArrayView2;
 use rayon::prelude::*;
 
-use super::attention::{as_features, check_width, for_graph, graph_for, host_scores, input_features, known_labels};
+use super::attention::{check_width, for_graph, graph_for, host_scores, input_features, known_labels};
 use super::embed::{Source, TrainedOn};
-use super::layerwise::HostScored;
+use super::layerwise::{HostScored, scores_with_labels};
 use crate::config::{RunConfig, Stage2Data, Stage2Input, Stage3Config};
 use crate::error::{Error, Result};
 use crate::features::{
     Execution, FeatureTable, FoldedLabel, IncidentValues, Neighbourhood, NeighbourhoodConfig, label_shares,
 };
-use crate::graph::{Dataset, Features, Filling, HeteroGraph, Subset};
+use crate::graph::{Dataset, Features, Filling, HeteroGraph, MatrixWriter, Spill, Subset};
 use crate::metrics::softplus;
 use crate::models::attention::TripleStreamGat;
 use crate::models::device_graph::{DeviceGraph, check_device, upload_features};
@@ -41,22 +41,37 @@ pub const STAGE2_EMBEDDING: &str = "stage2_embedding";
 pub struct Stage2Output {
     /// One per node.
     pub scores: Vec<f32>,
-    /// One row per node.
-    pub embeddings: Array2<f32>,
+    /// One row per node, in f32.
+    pub embeddings: Features,
 }
 
 impl Stage2Output {
-    /// The mean over several of them, which are not none.
-    pub fn mean(outputs: &[Self]) -> Self {
+    /// The mean scores and embeddings of several of them, which are not none.
+    ///
+    /// # Errors
+    /// A file of `spill`.
+    pub fn mean(outputs: &[Self], spill: &Spill) -> Result<(Vec<f32>, MatrixWriter)> {
         let share = 1.0 / outputs.len() as f32;
-        let mut mean = Self { scores: vec![0.0; outputs[0].scores.len()], embeddings: &outputs[0].embeddings * 0.0 };
+        let [nodes, dim] = [outputs[0].scores.len(), outputs[0].embeddings.dim()];
+        let (mut scores, mut embeddings) = (vec![0.0; nodes], spill.zeros(nodes, dim)?);
         for output in outputs {
-            mean.scores.iter_mut().zip(&output.scores).for_each(|(mean, score)| *mean += share * score);
-            mean.embeddings.scaled_add(share, &output.embeddings);
+            scores.iter_mut().zip(&output.scores).for_each(|(mean, score)| *mean += share * score);
         }
-        mean
+        for first in (0..nodes).step_by(PIECE_ROWS) {
+            let rows = first..nodes.min(first + PIECE_ROWS);
+            embeddings.fill(rows.clone(), |mean| {
+                for output in outputs {
+                    let values = rows.clone().flat_map(|node| output.embeddings.row(node));
+                    mean.iter_mut().zip(values).for_each(|(mean, value)| *mean += share * value);
+                }
+            })?;
+        }
+        Ok((scores, embeddings))
     }
 }
+
+/// Rows that are written at a time.
+const PIECE_ROWS: usize = 1 << 16;
 
 /// The neighbourhood blocks of a dataset, which was read from `path`, or of the `part` of it that a training may see.
 ///
@@ -70,12 +85,27 @@ pub fn neighbourhood_table<B: GraphBackend>(
     config: &NeighbourhoodConfig,
     device: &B::Device,
 ) -> Result<FeatureTable> {
+    neighbourhood_within::<B>((dataset, part), path, config, &Spill::default(), device)
+}
+
+/// The same, with columns in files where they need more memory than `spill` has.
+///
+/// # Errors
+/// As for [`neighbourhood_table`]; a file that cannot be written.
+pub fn neighbourhood_within<B: GraphBackend>(
+    (dataset, part): (&Dataset, Option<&Subset>),
+    path: &Path,
+    config: &NeighbourhoodConfig,
+    spill: &Spill,
+    device: &B::Device,
+) -> Result<FeatureTable> {
     let seen = part.map_or(dataset, |part| &part.dataset);
     let features = seen.features.as_ref().ok_or_else(|| {
         let help = "trees read the features of nodes; add them to the data directory";
         Error::format(path, "features", "a feature file", "none", help)
     })?;
-    let mut table = Neighbourhood::new(&seen.graph, features, config)?.table::<B>(device, Execution::default())?;
+    let mut table =
+        Neighbourhood::new(&seen.graph, features, config)?.table_within::<B>(spill, device, Execution::default())?;
     check_device()?;
     if config.edge_values {
         let edges = IncidentValues::of(dataset)?;
@@ -84,38 +114,40 @@ pub fn neighbourhood_table<B: GraphBackend>(
             let help = "name columns as `values` of an [[edges]] table and import it again, or leave the key out";
             return Err(Error::format(path, "values of edges", expected, "none", help));
         }
-        table.join(edges.columns().to_vec(), &edges.rows(part))?;
+        let left = spill.beside(table.bytes_in_memory());
+        let values = left.keep(edges.rows(part), table.num_rows(), edges.columns().len())?;
+        table.join(edges.columns().to_vec(), values)?;
     }
     Ok(table)
 }
 
 /// Bytes of the tables that are kept for other trainings.
-const KEPT: usize = 1 << 30;
+const KEPT: u64 = 1 << 30;
 
 /// Neighbourhood tables of one graph with its features, made once for several trainings.
 #[derive(Debug, Default)]
 pub struct Tables(RefCell<Vec<(NeighbourhoodConfig, bool, Arc<FeatureTable>)>>);
 
 impl Tables {
-    /// As [`neighbourhood_table`]. Tables beyond a gibibyte in all are not kept.
+    /// As [`neighbourhood_within`]. Tables beyond a gibibyte of memory in all are not kept.
     ///
     /// # Errors
-    /// As for [`neighbourhood_table`].
+    /// As for [`neighbourhood_within`].
     pub fn of<B: GraphBackend>(
         &self,
         (dataset, part): (&Dataset, Option<&Subset>),
         path: &Path,
         config: &NeighbourhoodConfig,
+        spill: &Spill,
         device: &B::Device,
     ) -> Result<Arc<FeatureTable>> {
         let is_same = |of: &NeighbourhoodConfig, of_part: bool| of == config && of_part == part.is_some();
         if let Some((.., table)) = self.0.borrow().iter().find(|(of, of_part, _)| is_same(of, *of_part)) {
             return Ok(Arc::clone(table));
         }
-        let table = Arc::new(neighbourhood_table::<B>(dataset, part, path, config, device)?);
-        let bytes = |table: &FeatureTable| size_of_val(table.values());
-        let kept: usize = self.0.borrow().iter().map(|(.., table)| bytes(table)).sum();
-        if kept + bytes(&table) <= KEPT {
+        let table = Arc::new(neighbourhood_within::<B>((dataset, part), path, config, spill, device)?);
+        let kept: u64 = self.0.borrow().iter().map(|(.., table)| table.bytes_in_memory()).sum();
+        if kept + table.bytes_in_memory() <= KEPT {
             self.0.borrow_mut().push((config.clone(), part.is_some(), Arc::clone(&table)));
         }
         Ok(table)
@@ -126,17 +158,12 @@ impl Tables {
 ///
 /// # Errors
 /// Embeddings that are not one per node.
-pub fn append_stage1(
-    table: &mut FeatureTable,
-    graph: &HeteroGraph,
-    inputs: &TreeInputs,
-    z: &Array2<f32>,
-) -> Result<()> {
+pub fn append_stage1(table: &mut FeatureTable, graph: &HeteroGraph, inputs: &TreeInputs, z: &Features) -> Result<()> {
     if inputs.embedding {
-        table.append(EMBEDDING, z.as_slice().unwrap_or_default(), z.ncols())?;
+        table.append(EMBEDDING, z.clone())?;
     }
     if inputs.reconstruction {
-        table.append(RECONSTRUCTION, &reconstruction_errors(graph, z), 1)?;
+        table.append(RECONSTRUCTION, of_nodes(reconstruction_errors(graph, z.as_f32())))?;
     }
     Ok(())
 }
@@ -147,13 +174,18 @@ pub fn append_stage1(
 /// [`Error::Data`] when it is not one row per node.
 pub fn append_stage2(table: &mut FeatureTable, inputs: &TreeInputs, output: &Stage2Output) -> Result<()> {
     if inputs.stage2_score {
-        table.append(STAGE2_SCORE, &output.scores, 1)?;
+        table.append(STAGE2_SCORE, of_nodes(output.scores.clone()))?;
     }
     if inputs.stage2_embedding {
-        let values: Vec<f32> = output.embeddings.iter().copied().collect();
-        table.append(STAGE2_EMBEDDING, &values, output.embeddings.ncols())?;
+        table.append(STAGE2_EMBEDDING, output.embeddings.clone())?;
     }
     Ok(())
+}
+
+/// A column of a number per node.
+fn of_nodes(values: Vec<f32>) -> Features {
+    let nodes = values.len();
+    Features::from_f32(values, nodes, 1)
 }
 
 /// Appends the columns of known labels.
@@ -169,7 +201,8 @@ pub fn append_labels(
     let Some((folds, labels)) = known.folds() else { return Err(labels_in_time()) };
     let labels: Vec<FoldedLabel> = labels.map(|(node, label, fold)| FoldedLabel { node, label, fold }).collect();
     let (columns, values) = label_shares(graph, config, &labels, folds)?;
-    table.join(columns, &values).map(drop)
+    let values = Features::from_f32(values, table.num_rows(), columns.len());
+    table.join(columns, values).map(drop)
 }
 
 /// Refuses shares of labels that become known with time.
@@ -186,9 +219,9 @@ pub fn labels_in_time() -> Error {
 
 /// How badly embeddings explain the edges that lead to a node: the mean of `-ln sigmoid(<z_i, z_j>)` over all
 /// relations; NaN without edges.
-pub fn reconstruction_errors(graph: &HeteroGraph, z: &Array2<f32>) -> Vec<f32> {
+pub fn reconstruction_errors(graph: &HeteroGraph, z: ArrayView2<f32>) -> Vec<f32> {
     let types = graph.node_types();
-    let (dim, values) = (z.ncols(), z.as_slice().unwrap_or_default());
+    let (dim, values) = (z.ncols(), z.to_slice().unwrap_or_default());
     let row = |node: usize| &values[node * dim..(node + 1) * dim];
     let error = |node: usize| {
         let of_type = graph.type_of(node);
@@ -208,7 +241,7 @@ pub fn reconstruction_errors(graph: &HeteroGraph, z: &Array2<f32>) -> Vec<f32> {
 }
 
 /// The scores that Stage 1 gives: `1 - exp(-error)` of [`reconstruction_errors`].
-pub fn reconstruction_scores(graph: &HeteroGraph, z: &Array2<f32>) -> Vec<f32> {
+pub fn reconstruction_scores(graph: &HeteroGraph, z: ArrayView2<f32>) -> Vec<f32> {
     reconstruction_errors(graph, z).into_iter().map(|error| -(-error).exp_m1()).collect()
 }
 
@@ -223,7 +256,6 @@ pub fn table<B: GraphBackend>(
     device: &B::Device,
 ) -> Result<FeatureTable> {
     let inputs = &checkpoint.inputs;
-    let mut table = neighbourhood_table::<B>(dataset, None, options.data, &inputs.neighbourhood, device)?;
     let trained = match options.run {
         Some(run) => match RunConfig::load_kept(&run.join("config.toml"), &[])? {
             RunConfig::Stage3(config) => Some(config),
@@ -231,16 +263,22 @@ pub fn table<B: GraphBackend>(
         },
         None => None,
     };
+    let spill = &options.spill.or_gigabytes(trained.as_ref().map_or(0.0, |trained| trained.features.host_memory));
+    let mut table = neighbourhood_within::<B>((dataset, None), options.data, &inputs.neighbourhood, spill, device)?;
+    let left = &spill.beside(table.bytes_in_memory());
+    // Without a limit of the caller's layers are computed as the run's were.
+    let of_layers = if options.spill.is_limited() { left } else { options.spill };
     let source = source_of(options, trained.as_ref());
     let of_stage2 = trained.as_ref().and_then(|trained| trained.stage2.as_ref());
     let by_stage2 = (inputs.stage2_score || inputs.stage2_embedding)
         && of_stage2.is_some_and(|stage2| stage2.data.input == Stage2Input::Embeddings);
     let by_trees = inputs.embedding || inputs.reconstruction;
-    let z = (by_trees || by_stage2).then(|| source.read::<B>(dataset, options.data, device)).transpose()?;
+    let z = (by_trees || by_stage2).then(|| source.read::<B>(dataset, options.data, of_layers, device)).transpose()?;
     if let (true, Some(z)) = (by_trees, &z) {
         append_stage1(&mut table, &dataset.graph, inputs, z)?;
     }
-    let z = z.filter(|_| by_stage2).map(as_features);
+    let z = z.filter(|_| by_stage2);
+    let left = &left.beside(z.as_ref().map_or(0, Features::bytes_in_memory));
     if inputs.stage2_score || inputs.stage2_embedding {
         let (Some(run), Some(trained)) = (options.run, &trained) else {
             let help = "give the directory of the run: its folds hold the models of Stage 2";
@@ -250,8 +288,9 @@ pub fn table<B: GraphBackend>(
         let outputs = inputs
             .folds
             .iter()
-            .map(|fold| stage2_output::<B>(&run.join(fold), trained, options, z.as_ref(), dataset, device));
-        append_stage2(&mut table, inputs, &Stage2Output::mean(&outputs.collect::<Result<Vec<_>>>()?))?;
+            .map(|fold| stage2_output::<B>(&run.join(fold), trained, options, z.as_ref(), dataset, (left, device)));
+        let (scores, embeddings) = Stage2Output::mean(&outputs.collect::<Result<Vec<_>>>()?, left)?;
+        append_stage2(&mut table, inputs, &Stage2Output { scores, embeddings: embeddings.finish()? })?;
     }
     if inputs.label_share {
         let Some(run) = options.run else {
@@ -277,6 +316,8 @@ pub struct TableOptions<'a> {
     pub data: &'a Path,
     /// Embeddings of Stage 1 instead of those that the run was trained on.
     pub input: Option<&'a Path>,
+    /// The host memory that columns, and rows of layers, may take; the run's where it says nothing.
+    pub spill: &'a Spill,
 }
 
 /// Where the embeddings of Stage 1 come from.
@@ -299,7 +340,7 @@ fn stage2_output<B: GraphBackend>(
     options: &TableOptions,
     embeddings: Option<&Features>,
     dataset: &Dataset,
-    device: &B::Device,
+    (spill, device): (&Spill, &B::Device),
 ) -> Result<Stage2Output> {
     let (weights, file) = Weights::read(fold)?;
     let (ModelSpec::Attention(spec), Some(stage2)) = (&weights.spec, &trained.stage2) else {
@@ -320,11 +361,16 @@ fn stage2_output<B: GraphBackend>(
         }
     };
     let dtype = dtype_on::<B>(stage2.train.precision, device)?;
-    let x: Vec<Tensor<B, 2>> = upload_features(dataset.graph.node_types(), &features, dtype, device)?;
-    let graph = DeviceGraph::<B>::upload(&host, device)?;
     let known = known_labels(&spec, fold, dataset, options.data)?;
-    let HostScored { scores, embeddings } =
-        host_scores(&model, &graph, &x, known.as_ref(), None, stage2.train.chunk_size, true)?;
+    let known = known.as_ref();
+    let HostScored { scores, embeddings } = if options.spill.is_limited() {
+        let replica = [(model, device.clone())];
+        scores_with_labels(&replica, &Arc::new(host), &features, known, None, dtype, (None, spill))?
+    } else {
+        let x: Vec<Tensor<B, 2>> = upload_features(dataset.graph.node_types(), &features, dtype, device)?;
+        let graph = DeviceGraph::<B>::upload(&host, device)?;
+        host_scores(&model, &graph, &x, known, None, stage2.train.chunk_size, true)?
+    };
     Ok(Stage2Output { scores, embeddings })
 }
 
@@ -348,21 +394,22 @@ mod tests {
         };
         let graph = HeteroGraph::new(vec![("node".into(), 3)], vec![relation]).unwrap();
         let z = array![[2.0f32, 0.0], [-1.0, 5.0], [3.0, 3.0]];
-        let found = reconstruction_errors(&graph, &z);
+        let found = reconstruction_errors(&graph, z.view());
         let loss = |logit: f64| (1.0 + (-logit).exp()).ln();
         let of_zero: Vec<f64> =
             graph.relations()[0].forward.row(0).iter().map(|&j| loss([4.0, -2.0][j as usize])).collect();
         assert!((f64::from(found[0]) - of_zero.iter().sum::<f64>() / of_zero.len() as f64).abs() < 1e-6);
         assert!((f64::from(found[1]) - loss(-2.0)).abs() < 1e-6);
         assert!(found[2].is_nan(), "a node without edges has no error");
-        let huge = reconstruction_errors(&graph, &array![[1e4f32, 0.0], [-1e4, 0.0], [0.0, 0.0]]);
+        let huge = reconstruction_errors(&graph, array![[1e4f32, 0.0], [-1e4, 0.0], [0.0, 0.0]].view());
         assert_eq!(huge[1], 1e8, "no overflow");
     }
 
     #[test]
     fn the_mean_of_several_stages_is_that_of_each_number() {
-        let output = |score: f32| Stage2Output { scores: vec![score, 1.0], embeddings: array![[score], [2.0 * score]] };
-        let mean = Stage2Output::mean(&[output(0.0), output(1.0)]);
-        assert_eq!((mean.scores, mean.embeddings), (vec![0.5, 1.0], array![[0.5], [1.0]]));
+        let rows = |score: f32| Features::from_f32(vec![score, 2.0 * score], 2, 1);
+        let output = |score: f32| Stage2Output { scores: vec![score, 1.0], embeddings: rows(score) };
+        let (scores, rows) = Stage2Output::mean(&[output(0.0), output(1.0)], &Spill::default()).unwrap();
+        assert_eq!((scores, rows.finish().unwrap().into_f32()), (vec![0.5, 1.0], vec![0.5, 1.0]));
     }
 }

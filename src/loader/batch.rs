@@ -17,17 +17,19 @@ pub struct BatchStats {
     pub batches: u64,
     /// Sampled edges.
     pub edges: u64,
+    /// Seeds.
+    pub seeds: u64,
     /// Rows of the batch.
     pub rows: u64,
     /// Rows that were there already.
     pub shared: u64,
-    /// Rows copied from the hot cache.
+    /// Rows that the device has for good, in the hot cache or in its part of divided ones.
     pub hot: u64,
-    /// Rows from host memory.
+    /// Rows from host memory, or from other ranks where they are divided.
     pub fetched: u64,
     /// Rows moved within the buffer.
     pub moved: u64,
-    /// Bytes of features that went from the host to the device.
+    /// Bytes of the fetched rows, if they are not on the device.
     pub bytes: u64,
 }
 
@@ -35,6 +37,7 @@ impl AddAssign for BatchStats {
     fn add_assign(&mut self, other: Self) {
         self.batches += other.batches;
         self.edges += other.edges;
+        self.seeds += other.seeds;
         self.rows += other.rows;
         self.shared += other.shared;
         self.hot += other.hot;

@@ -5,12 +5,13 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use burn::tensor::{Int, Tensor};
 use graphsieve_kernels::{
-    DeviceSampler, GraphBackend, MAX_FANOUT, NodeDraw, PackedSample, RowCollector, SampleBackend, SampleRelation,
-    SampleRows, SampleValues, SampleWeights,
+    Communicator, DeviceSampler, GraphBackend, MAX_FANOUT, NodeDraw, PackedSample, RowCollector, RowNumbers, RowSource,
+    SampleBackend, SampleRelation, SampleRows, SampleValues, SampleWeights, upload_together,
 };
 
 use super::batch::{Batch, BatchNodes, BatchStats, BlockShape, NodesAt};
 use super::config::{DropRule, LoaderOptions};
+use super::features::{Deliveries, FeatureBuffers, Windows};
 use super::pipeline::{Job, Prepared, guarded};
 use super::placement::Placement;
 use super::store::FeatureStore;
@@ -19,10 +20,19 @@ use crate::graph::{EdgeMatrix, Relation, Rows};
 use crate::nn::KeptRows;
 use crate::sampler::{EdgePlace, Fanout, NeighbourSampler};
 
+/// Who puts the features of a batch together.
+enum Collection<B: SampleBackend> {
+    /// The device, as it samples.
+    Collected(RowCollector<B>),
+    /// The thread that trains, out of what ranks have: here it is listed from where each comes. In the order of the
+    /// sample nothing stays where it is, so that a batch keeps nothing of the one before.
+    Listed(Windows, FeatureStore<B>),
+}
+
 /// Makes on a device what a [`NeighbourSampler`] draws on the host.
 pub(super) struct OnDevice<B: SampleBackend> {
     sampler: DeviceSampler<B>,
-    collector: RowCollector<B>,
+    collection: Collection<B>,
     host: NeighbourSampler,
     drop_edge: Option<DropRule>,
     first_reverse: bool,
@@ -99,6 +109,8 @@ pub(crate) fn device_sampler<B: SampleBackend>(
 pub(super) struct Handed<B: SampleBackend, P> {
     pub number: u64,
     sample: PackedSample<B>,
+    /// Of its features, where they are not in the sample.
+    listed: Option<Deliveries>,
     taken: SyncSender<PackedSample<B>>,
     payload: P,
 }
@@ -123,29 +135,41 @@ impl<B: GraphBackend> OnDevice<B> {
         if let Some(reason) = undrawable::<B>(&host, device) {
             return Err(refuse(reason.into()));
         }
-        let Some(source) = store.source().cloned() else {
-            return Err(refuse("its kernels do not reach the features".into()));
-        };
-        let graph = host.graph();
         let pinned = options.placement == Placement::HostZeroCopy;
+        let collection = match store.source() {
+            _ if store.is_divided() => {
+                let counts: Vec<usize> = store.node_types().iter().map(|t| t.count).collect();
+                Collection::Listed(Windows::new(&counts, hot, false)?, store.clone())
+            }
+            Some(source) => Collection::Collected(Self::collector(source.clone(), store, hot, options)),
+            None => return Err(refuse("its kernels do not reach the features".into())),
+        };
         let sampler = device_sampler(&host, pinned, device).map_err(refuse)?;
+        let (drop_edge, first_reverse) = (options.drop_edge.clone(), options.first_reverse);
+        Ok(OnDevice { sampler, collection, host, drop_edge, first_reverse })
+    }
+
+    fn collector(
+        source: RowSource<B>,
+        store: &FeatureStore<B>,
+        hot: &[Vec<u32>],
+        options: &LoaderOptions,
+    ) -> RowCollector<B> {
         // Where all rows are on the device, none of them moves there.
         let resident = store.is_resident();
         let globals: Vec<u32> = match resident {
             true => Vec::new(),
             false => {
-                let types = hot.iter().zip(graph.node_types());
+                let types = hot.iter().zip(store.node_types());
                 types.flat_map(|(hot, t)| hot.iter().map(|node| t.offset as u32 + node)).collect()
             }
         };
         let cache = (!globals.is_empty()).then(|| (&globals[..], store & &globals));
-        let collector = RowCollector::new(source, cache, options.window && !resident, device);
-        let (drop_edge, first_reverse) = (options.drop_edge.clone(), options.first_reverse);
-        Ok(OnDevice { sampler, collector, host, drop_edge, first_reverse })
+        RowCollector::new(source, cache, options.window && !resident, store.device())
     }
 
-    fn make(&mut self, number: u64, seeds: &[Vec<u32>]) -> Result<PackedSample<B>> {
-        let Self { sampler, collector, host, drop_edge, first_reverse } = self;
+    fn make(&mut self, number: u64, seeds: &[Vec<u32>]) -> Result<(PackedSample<B>, Option<Deliveries>)> {
+        let Self { sampler, collection, host, drop_edge, first_reverse } = self;
         host.check_seeds(seeds)?;
         let (graph, config) = (host.graph(), host.config());
         let layers = config.fanouts.len();
@@ -166,7 +190,16 @@ impl<B: GraphBackend> OnDevice<B> {
             }
         };
         let reversed = |layer: usize| *first_reverse || layer + 1 < layers;
-        Ok(sampler.sample(seeds, layers, draw, reversed).pack(collector))
+        let sample = sampler.sample(seeds, layers, draw, reversed);
+        let (windows, store) = match collection {
+            Collection::Collected(collector) => return Ok((sample.pack(Some(collector)), None)),
+            Collection::Listed(windows, store) => (windows, store),
+        };
+        let sample = sample.pack(None);
+        let nodes: Vec<Vec<u32>> = (0..seeds.len()).map(|t| sample.nodes_to_host(t)).collect();
+        let (updates, _): (Vec<_>, Vec<_>) = windows.advance(&nodes)?.into_iter().unzip();
+        let listed = Deliveries::new(store, &updates, &nodes);
+        Ok((sample, Some(listed)))
     }
 
     /// Makes batches of all jobs, one at a time, until nobody wants more.
@@ -174,8 +207,8 @@ impl<B: GraphBackend> OnDevice<B> {
         while let Ok(job) = from.recv() {
             let (taken, copies) = sync_channel(1);
             let made = job.and_then(|Job { number, seeds, payload }| {
-                let sample = guarded(&format!("batch {number}"), || self.make(number, &seeds))?;
-                Ok(Handed { number, sample, taken, payload })
+                let (sample, listed) = guarded(&format!("batch {number}"), || self.make(number, &seeds))?;
+                Ok(Handed { number, sample, listed, taken, payload })
             });
             let sample = made.as_ref().ok().map(|made| made.sample.clone());
             if to.send(made.map(Prepared::Device)).is_err() || sample.is_none() {
@@ -189,9 +222,19 @@ impl<B: GraphBackend> OnDevice<B> {
 
 impl<B: GraphBackend, P> Handed<B, P> {
     /// Copies the batch to memory of the calling thread, which has the `times` of all nodes, by type, where ages are
-    /// made of them.
-    pub fn take(self, store: &FeatureStore<B>, shape: &BlockShape, times: &[Option<Tensor<B, 1, Int>>]) -> Batch<B, P> {
-        let Handed { number, sample, taken, payload } = self;
+    /// made of them, and `buffers` where it puts the features together, as `rank`.
+    ///
+    /// # Errors
+    /// A rank that fails.
+    pub fn take(
+        self,
+        store: &FeatureStore<B>,
+        shape: &BlockShape,
+        times: &[Option<Tensor<B, 1, Int>>],
+        buffers: Option<&mut FeatureBuffers<B>>,
+        rank: Option<&Communicator<B::Plain>>,
+    ) -> Result<Batch<B, P>> {
+        let Handed { number, sample, listed, taken, payload } = self;
         let copy = sample.copied();
         drop(sample);
         // The thread may have ended for want of jobs.
@@ -215,22 +258,33 @@ impl<B: GraphBackend, P> Handed<B, P> {
             let ages = shape.ages(of_edges, [&times_of(before), &times_of(after)]);
             shape.block(k, (0..relations).map(|at| copy.csr(layer, at)), values, ages, kept)
         };
-        let rows: usize = copy.counts[last].iter().sum();
-        let [rows, shared, cached] = [rows, copy.shared, copy.cached].map(|count| count as u64);
-        // Rows that are all on the device count as hot.
-        let hot = if store.is_resident() { rows } else { cached };
-        let fetched = rows - shared - hot;
-        let bytes = fetched * store.row_bytes() as u64;
-        let stats =
-            BatchStats { batches: 1, edges: copy.num_edges() as u64, rows, shared, hot, fetched, moved: shared, bytes };
-        Batch {
+        let seeds = copy.counts[0].iter().sum::<usize>() as u64;
+        let (x, stats) = match listed.zip(buffers) {
+            Some((mut listed, buffers)) => {
+                let lists: Vec<RowNumbers> = listed.take_lists().collect();
+                let (_, ids) = upload_together::<B>(Vec::new(), lists, store.device());
+                let stats = BatchStats { seeds, ..listed.stats(store, copy.num_edges()) };
+                (buffers.update(listed, &mut ids.into_iter(), rank)?, stats)
+            }
+            None => {
+                let rows: usize = copy.counts[last].iter().sum();
+                let [rows, shared, cached] = [rows, copy.shared, copy.cached].map(|count| count as u64);
+                // Rows that are all on the device count as hot.
+                let hot = if store.is_resident() { rows } else { cached };
+                let (edges, fetched, moved) = (copy.num_edges() as u64, rows - shared - hot, shared);
+                let bytes = fetched * store.row_bytes() as u64;
+                let stats = BatchStats { batches: 1, edges, seeds, rows, shared, hot, fetched, moved, bytes };
+                ((0..copy.counts[0].len()).map(|t| copy.x(t)).collect(), stats)
+            }
+        };
+        Ok(Batch {
             number,
-            x: (0..copy.counts[0].len()).map(|t| copy.x(t)).collect(),
+            x,
             blocks: (0..depth).map(block).collect(),
             seed_rows: copy.counts[0].iter().map(|&count| (0..count as u32).collect()).collect(),
             nodes: BatchNodes(NodesAt::Device(copy)),
             payload,
             stats,
-        }
+        })
     }
 }

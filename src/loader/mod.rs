@@ -16,10 +16,14 @@
 //! Slots of that buffer, not places in the sample, are what blocks and seeds are numbered by.
 //!
 //! Either way a row is moved to the device once as long as batches in a row, or the cache, have it.
+//!
+//! Ranks can have a part of the features each on their devices ([`FeatureStore::divided`]). Then a batch gets the rows
+//! that it lacks from the ranks that have them, where it is taken ([`Loader::next_of`]): all ranks do that together.
 
 mod batch;
 mod config;
 mod device;
+mod divided;
 mod features;
 mod levels;
 mod pipeline;

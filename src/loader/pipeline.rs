@@ -8,13 +8,12 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use burn::tensor::{Int, Tensor};
-use graphsieve_kernels::{Age, GraphBackend, NodeSet, SampleBackend, upload_together};
-use rayon::prelude::*;
+use graphsieve_kernels::{Age, Communicator, GraphBackend, NodeSet, SampleBackend, upload_together};
 
 use super::batch::{Batch, BatchNodes, BatchStats, BlockShape, NodesAt};
 use super::config::{DropRule, LoaderOptions};
 use super::device::{Handed, OnDevice};
-use super::features::{Delivery, FeatureBuffers, Windows};
+use super::features::{Deliveries, FeatureBuffers, Windows};
 use super::levels::{self, LevelTimes, PreparedLayer};
 use super::placement::Placement;
 use super::store::FeatureStore;
@@ -67,7 +66,7 @@ pub struct Loader<B: GraphBackend, P = ()> {
     shape: BlockShape,
     /// `[type]`: of all nodes, where ages are made of them and the device makes the batches.
     times: Vec<Option<Tensor<B, 1, Int>>>,
-    /// Of batches that the processor makes.
+    /// Of batches that the processor makes, or whose rows lie on ranks.
     buffers: Option<FeatureBuffers<B>>,
     results: Option<Results<B, P>>,
     threads: Vec<JoinHandle<()>>,
@@ -90,7 +89,7 @@ pub(super) struct HostBatch<P> {
     times: LevelTimes,
     seed_rows: Vec<Vec<u32>>,
     slot_to_node: Vec<Vec<u32>>,
-    deliveries: Vec<Delivery>,
+    deliveries: Deliveries,
     edges: usize,
     payload: P,
 }
@@ -133,10 +132,9 @@ impl<B: GraphBackend, P: Send + 'static> Loader<B, P> {
         let on_device = options.placement != Placement::Host;
         let upload = |t: usize| sampler.graph().times_of(t).filter(|_| on_device);
         let times = (0..counts.len()).map(|t| Some(node_times(upload(t)?, store.device()))).collect();
-        let (buffers, threads, results) = if options.placement == Placement::Host {
-            let buffers = FeatureBuffers::new(store.clone(), &hot);
-            let (threads, results) = on_the_host(jobs, sampler, windows, store.clone(), options);
-            (Some(buffers), threads, results)
+        let buffers = (!on_device || store.is_divided()).then(|| FeatureBuffers::new(store.clone(), &hot));
+        let (threads, results) = if options.placement == Placement::Host {
+            on_the_host(jobs, sampler, windows, store.clone(), options)
         } else {
             let on_device = OnDevice::new(sampler, &store, &hot, &options)?;
             let (to_sample, mut seeds) = turns(1);
@@ -144,7 +142,7 @@ impl<B: GraphBackend, P: Send + 'static> Loader<B, P> {
             let mut ends = seeds.channels.drain(..).zip(from_device.channels);
             let (seeds, made) = ends.next().unwrap_or_else(|| unreachable!("one channel was made"));
             let work = move || on_device.work(&seeds, &made);
-            (None, vec![thread::spawn(move || deal(&mut jobs, to_sample)), thread::spawn(work)], results)
+            (vec![thread::spawn(move || deal(&mut jobs, to_sample)), thread::spawn(work)], results)
         };
         let (stats, waited) = (BatchStats::default(), Duration::ZERO);
         Ok(Loader { store, shape, times, buffers, results: Some(results), threads, stats, waited })
@@ -160,14 +158,43 @@ impl<B: GraphBackend, P: Send + 'static> Loader<B, P> {
         self.waited
     }
 
-    fn take(&mut self, prepared: Prepared<B, P>) -> Batch<B, P> {
+    /// The next batch, for one of the ranks that have a part of the features each, see [`FeatureStore::divided`]. All
+    /// of them take as many batches, each on the thread that makes its other calls of `rank`, and at the same place
+    /// among these: the rows that a batch lacks are exchanged here. Other features need no rank.
+    ///
+    /// # Panics
+    /// Without a rank where features are divided.
+    pub fn next_of(&mut self, rank: Option<&Communicator<B::Plain>>) -> Option<Result<Batch<B, P>>> {
+        let start = Instant::now();
+        let received = self.results.as_mut()?.recv();
+        self.waited += start.elapsed();
+        match received {
+            Ok(prepared) => {
+                let taken = prepared.and_then(|prepared| self.take(prepared, rank));
+                if taken.is_err() {
+                    self.results = None;
+                }
+                Some(taken)
+            }
+            // Nobody sends any more: the jobs are done, or a thread is.
+            Err(_) => {
+                self.results = None;
+                let died = self.threads.drain(..).filter_map(|thread| thread.join().err()).next();
+                died.map(|panic| Err(panicked("the loader", &*panic)))
+            }
+        }
+    }
+
+    fn take(&mut self, prepared: Prepared<B, P>, rank: Option<&Communicator<B::Plain>>) -> Result<Batch<B, P>> {
         let batch = match (prepared, &mut self.buffers) {
-            (Prepared::Host(batch), Some(buffers)) => batch.upload(buffers, &self.store, &self.shape),
-            (Prepared::Device(handed), None) => handed.take(&self.store, &self.shape, &self.times),
-            _ => unreachable!("there are buffers for batches that the processor makes"),
+            (Prepared::Host(batch), Some(buffers)) => batch.upload(buffers, &self.store, &self.shape, rank)?,
+            (Prepared::Host(_), None) => unreachable!("there are buffers for batches that the processor makes"),
+            (Prepared::Device(handed), buffers) => {
+                handed.take(&self.store, &self.shape, &self.times, buffers.as_mut(), rank)?
+            }
         };
         self.stats += batch.stats;
-        batch
+        Ok(batch)
     }
 }
 
@@ -222,16 +249,10 @@ impl<P> HostBatch<P> {
         buffers: &mut FeatureBuffers<B>,
         store: &FeatureStore<B>,
         shape: &BlockShape,
-    ) -> Batch<B, P> {
-        let mut stats = BatchStats { batches: 1, edges: self.edges as u64, ..BatchStats::default() };
-        for Delivery { rows, counts: [shared, moved, hot, fetched], .. } in &self.deliveries {
-            stats.rows += *rows as u64;
-            stats.shared += *shared as u64;
-            stats.moved += *moved as u64;
-            stats.hot += *hot as u64;
-            stats.fetched += *fetched as u64;
-        }
-        stats.bytes = if store.is_resident() { 0 } else { stats.fetched * store.row_bytes() as u64 };
+        rank: Option<&Communicator<B::Plain>>,
+    ) -> Result<Batch<B, P>> {
+        let seeds = self.seed_rows.iter().map(Vec::len).sum::<usize>() as u64;
+        let stats = BatchStats { seeds, ..self.deliveries.stats(store, self.edges) };
         // All lists travel together: a copy of a few bytes takes as long as one of many.
         let (mut csrs, mut lists) = (Vec::new(), Vec::new());
         let mut layers = Vec::with_capacity(self.layers.len());
@@ -252,7 +273,7 @@ impl<P> HostBatch<P> {
             layers.push(UploadedLayer { there, values, ages, sizes });
         }
         let mut deliveries = self.deliveries;
-        lists.extend(deliveries.iter_mut().flat_map(Delivery::take_lists));
+        lists.extend(deliveries.take_lists());
         let (csrs, ids) = upload_together::<B>(csrs, lists, store.device());
         let (mut csrs, mut ids) = (csrs.into_iter(), ids.into_iter());
         let mut block = |(at, layer): (usize, UploadedLayer<B>)| {
@@ -263,38 +284,24 @@ impl<P> HostBatch<P> {
             shape.block(at, there.into_iter().map(|there| if there { csrs.next() } else { None }), values, ages, kept)
         };
         let blocks = layers.into_iter().enumerate().map(&mut block).collect();
-        Batch {
+        Ok(Batch {
             number: self.number,
-            x: buffers.update(deliveries, &mut ids),
+            x: buffers.update(deliveries, &mut ids, rank)?,
             blocks,
             seed_rows: self.seed_rows,
             nodes: BatchNodes(NodesAt::Host(self.slot_to_node)),
             payload: self.payload,
             stats,
-        }
+        })
     }
 }
 
 impl<B: GraphBackend, P: Send + 'static> Iterator for Loader<B, P> {
     type Item = Result<Batch<B, P>>;
 
+    /// [`Loader::next_of`] without ranks.
     fn next(&mut self) -> Option<Self::Item> {
-        let start = Instant::now();
-        let received = self.results.as_mut()?.recv();
-        self.waited += start.elapsed();
-        match received {
-            Ok(Ok(prepared)) => Some(Ok(self.take(prepared))),
-            Ok(Err(error)) => {
-                self.results = None;
-                Some(Err(error))
-            }
-            // Nobody sends any more: the jobs are done, or a thread is.
-            Err(_) => {
-                self.results = None;
-                let died = self.threads.drain(..).filter_map(|thread| thread.join().err()).next();
-                died.map(|panic| Err(panicked("the loader", &*panic)))
-            }
-        }
+        self.next_of(None)
     }
 }
 
@@ -421,9 +428,7 @@ fn finish<B: GraphBackend, P>(
     let Placed { batch, updates, slots, slot_to_node, payload } = placed;
     guarded(&format!("batch {}", batch.number), || {
         let (layers, times, seed_rows) = levels::layers(&batch, &slots, graph, first_reverse)?;
-        let deliver = |(t, update): (usize, &Update)| Delivery::new(store, t, update, batch.nodes[t].len());
-        let deliveries = updates.par_iter().enumerate().map(deliver).collect();
-        Ok((layers, times, seed_rows, deliveries))
+        Ok((layers, times, seed_rows, Deliveries::new(store, &updates, &batch.nodes)))
     })
     .map(|(layers, times, seed_rows, deliveries)| HostBatch {
         number: batch.number,

@@ -8,6 +8,7 @@ use graphsieve_kernels::{PinnedRows, RowSource, SampleBackend};
 use half::f16;
 use rayon::prelude::*;
 
+use super::divided::{Deal, Part};
 use crate::error::{Error, Result};
 use crate::graph::{FeatureValues, Features, HeteroGraph, NodeType};
 
@@ -38,6 +39,8 @@ pub struct FeatureStore<B: SampleBackend> {
     device: B::Device,
     /// Where the device reads rows itself.
     source: Option<RowSource<B>>,
+    /// The part of this rank, where they are divided.
+    part: Option<Arc<Part<B>>>,
 }
 
 impl<B: SampleBackend> FeatureStore<B> {
@@ -58,7 +61,7 @@ impl<B: SampleBackend> FeatureStore<B> {
         let half = matches!(features.values(), FeatureValues::Half(_)) && B::supports_dtype(device, DType::F16);
         let dtype = if half { DType::F16 } else { DType::F32 };
         let (node_types, device) = (graph.node_types().to_vec(), device.clone());
-        Ok(FeatureStore { features, node_types, dtype, device, source: None })
+        Ok(FeatureStore { features, node_types, dtype, device, source: None, part: None })
     }
 
     /// The same features in page-locked memory, from which kernels of the device read rows themselves. It holds all
@@ -93,6 +96,34 @@ impl<B: SampleBackend> FeatureStore<B> {
         self
     }
 
+    /// The same features divided over the devices of `ranks` ranks, of which this is `rank`: every one has a part of
+    /// the rows, and batches are taken by [`Loader::next_of`](super::Loader::next_of).
+    ///
+    /// # Panics
+    /// For a rank that does not exist.
+    pub fn divided(mut self, rank: usize, ranks: usize) -> Self {
+        assert!(rank < ranks, "FeatureStore::divided: expected a rank below {ranks}, got {rank}");
+        let deal = Deal { rank, ranks };
+        let own = deal.own(self.features.num_rows());
+        let rows = match own.is_empty() {
+            // No device takes a launch over nothing.
+            true => Tensor::empty([0, self.width()], (&self.device, self.dtype)),
+            false => &self & &own,
+        };
+        (self.source, self.part) = (None, Some(Arc::new(Part { deal, rows })));
+        self
+    }
+
+    /// Whether ranks have a part of the rows each.
+    pub fn is_divided(&self) -> bool {
+        self.part.is_some()
+    }
+
+    /// The part of this rank, where they are divided.
+    pub(super) fn part(&self) -> Option<&Part<B>> {
+        self.part.as_deref()
+    }
+
     /// Where kernels of the device read rows themselves; `None` where the processor gathers them.
     pub fn source(&self) -> Option<&RowSource<B>> {
         self.source.as_ref()
@@ -116,9 +147,23 @@ impl<B: SampleBackend> FeatureStore<B> {
         matches!(self.source, Some(RowSource::Device(_)))
     }
 
+    /// Bytes of the rows that the device has for good, besides a cache.
+    pub fn bytes_on_device(&self) -> usize {
+        match &self.part {
+            Some(part) => part.rows.dims()[0] * self.row_bytes(),
+            None if self.is_resident() => self.bytes(),
+            None => 0,
+        }
+    }
+
     /// Bytes of all rows.
     pub fn bytes(&self) -> usize {
         self.features.num_rows() * self.row_bytes()
+    }
+
+    /// Number of rows.
+    pub fn num_rows(&self) -> usize {
+        self.features.num_rows()
     }
 
     /// Number of columns.

@@ -13,6 +13,7 @@ use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
 use crate::error::{Error, Result};
+use crate::nn::even;
 
 /// How a parameter starts.
 #[derive(Clone, Copy, Debug)]
@@ -50,7 +51,7 @@ impl Init {
         match self {
             Init::Zeros => 0.0,
             Init::Ones => 1.0,
-            Init::Even { from, to } => (from + (to - from) * at as f64 / (len - 1).max(1) as f64) as f32,
+            Init::Even { from, to } => even(at, len, [from, to]),
             Init::Uniform { bound } => rng.random_range(-bound..=bound) as f32,
             Init::Normal { std } => {
                 // Box-Muller; one of the two values is enough.

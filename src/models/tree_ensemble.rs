@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::Write;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -10,7 +11,10 @@ use serde_json::Value;
 use crate::error::{Error, Result};
 use crate::features::{Column, FeatureTable, NeighbourhoodConfig};
 use crate::graph::formats::atomic_write;
-use crate::trees::{Attributions, Booster, Forest, Importance, Matrix, compact};
+use crate::trees::{Attributions, Booster, Forest, Importance, Matrix, Parts, compact};
+
+/// Rows that are scored at a time.
+const ROWS: usize = 1 << 16;
 
 /// Extension of such a checkpoint.
 pub const EXTENSION: &str = "trees";
@@ -75,6 +79,20 @@ impl TreeEnsemble {
             TreeEnsemble::Forest(forest) => forest.predict(x),
         }?;
         Ok(scores.into_iter().map(|score| score as f32).collect())
+    }
+
+    /// A score in [0, 1] for every row of a table. Of columns in files some rows are in memory at a time.
+    ///
+    /// # Errors
+    /// [`Error::Data`] for another number of columns.
+    pub fn predict_table(&self, table: &FeatureTable) -> Result<Vec<f32>> {
+        let mut scores = Vec::with_capacity(table.num_rows());
+        for first in (0..table.num_rows()).step_by(ROWS) {
+            let rows = first..table.num_rows().min(first + ROWS);
+            scores.extend(self.predict(&Matrix::parts(&parts(table, rows))?)?);
+            table.let_go();
+        }
+        Ok(scores)
     }
 
     /// What each column adds to the margin (booster) or score (forest) of every row.
@@ -207,12 +225,12 @@ impl TreeCheckpoint {
     }
 }
 
-/// The matrix that trees read.
+/// Some rows of what trees read, in the parts that the columns lie in.
 ///
-/// # Errors
-/// [`Error::Data`] for a table without columns.
-pub fn matrix(table: &FeatureTable) -> Result<Matrix<'_>> {
-    Matrix::f32(table.values(), table.columns().len())
+/// # Panics
+/// For rows that are not there.
+pub fn parts(table: &FeatureTable, rows: Range<usize>) -> Parts<'_> {
+    Parts::new(rows.len(), table.pieces(rows))
 }
 
 #[cfg(test)]

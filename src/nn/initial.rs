@@ -6,6 +6,11 @@ use burn::tensor::{Tensor, TensorData};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
+/// Value `at` of `len` at equal distances from the first to the last.
+pub(crate) fn even(at: usize, len: usize, [from, to]: [f64; 2]) -> f32 {
+    (from + (to - from) * at as f64 / (len - 1).max(1) as f64) as f32
+}
+
 /// Draws the parameters of one layer, one after the other.
 pub(super) struct Initial<'a, B: Backend> {
     rng: ChaCha8Rng,
@@ -39,10 +44,9 @@ impl<'a, B: Backend> Initial<'a, B> {
         self.uniform(shape, 1.0 / (fan_in.max(1) as f64).sqrt())
     }
 
-    /// At equal distances from the first value to the last.
-    pub fn even(&self, len: usize, [from, to]: [f64; 2]) -> Param<Tensor<B, 1>> {
-        let value = |at: usize| (from + (to - from) * at as f64 / (len - 1).max(1) as f64) as f32;
-        self.param((0..len).map(value).collect(), [len])
+    /// At equal distances from the first value to the last, see [`even`].
+    pub fn even(&self, len: usize, ends: [f64; 2]) -> Param<Tensor<B, 1>> {
+        self.param((0..len).map(|at| even(at, len, ends)).collect(), [len])
     }
 
     pub fn zeros(&self, len: usize) -> Param<Tensor<B, 1>> {

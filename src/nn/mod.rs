@@ -56,6 +56,7 @@ pub use gcn_conv::{GcnConv, GcnConvConfig};
 pub use gin_conv::{GinConv, GinConvConfig};
 pub use graph_conv::{GraphConv, Nodes, TrainingPass};
 pub use hetero_conv::{HeteroConv, HeteroConvConfig, RelationAggregation};
+pub(crate) use initial::even;
 pub use pool::global_pool;
 pub use rgcn_conv::{RelationWeights, RgcnConv, RgcnConvConfig};
 pub use sage_conv::{SageConv, SageConvConfig};

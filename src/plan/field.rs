@@ -3,6 +3,7 @@
 //! Sources of edges are drawn in proportion to their degree: of `n` edges a node of degree `d` is met with probability
 //! `1 - exp(-n d / edges)`. What is known of how nodes were drawn is kept for the relation that it biases.
 
+use super::network::Loss;
 use super::work::Visited;
 use crate::graph::{Degrees, Sizes};
 
@@ -41,21 +42,26 @@ impl Scaled<'_> {
         degrees.0.iter().map(|&(d, nodes)| nodes as f64 * self.scale * met(d as f64) * value(d as f64)).sum()
     }
 
-    /// The nodes that a loss reads: `labels` by type, and both ends of `edges` of a relation each.
-    pub fn of_loss(self, labels: &[f64], edges: &[(usize, f64)]) -> Vec<Nodes> {
-        let mut drawn: Vec<Vec<Drawn>> = labels.iter().map(|&count| vec![Drawn { count, by: None }]).collect();
-        for &(relation, draws) in edges {
-            let of = &self.sizes.relations[relation];
+    /// The nodes that a `share` of a loss reads.
+    pub fn of_loss(self, loss: &Loss, share: f64) -> Vec<Nodes> {
+        let mut drawn: Vec<Vec<Drawn>> =
+            loss.labels.iter().map(|&count| vec![Drawn { count: share * count, by: None }]).collect();
+        for &(relation, draws) in &loss.edges {
+            let (of, draws) = (&self.sizes.relations[relation], share * draws);
             let ends = [(of.dst, Some(relation)), (of.src, of.partner)];
             for ((t, by), degrees) in ends.into_iter().zip(&of.degrees) {
                 let count = self.sum(degrees, Some(draws), |_| 1.0);
                 drawn[t].push(Drawn { count, by: by.map(|by| (by, draws)) });
             }
         }
+        for &(t, draws) in &loss.drawn {
+            let all = self.nodes(t).max(1.0);
+            drawn[t].push(Drawn { count: -all * (-share * draws / all).exp_m1(), by: None });
+        }
         self.united(drawn)
     }
 
-    /// By type, what is in one of its parts at least.
+    /// By type, the union of its parts, which overlap as if they were drawn independently.
     fn united(self, drawn: Vec<Vec<Drawn>>) -> Vec<Nodes> {
         let unite = |(t, drawn): (usize, Vec<Drawn>)| {
             let all = self.nodes(t).max(1.0);

@@ -1,31 +1,32 @@
 //! How memory, bytes and time of an epoch follow from sizes.
 
 use super::field::{Nodes, Scaled};
-use super::report::{Bottleneck, Memory, PlanOptions, PlanReport, PlanRow, Rates, Way};
+use super::network::Network;
+use super::report::{Batches, Bottleneck, Memory, PlanOptions, PlanReport, PlanRow, Rates, Scoring, Way};
 use super::work::{Layer, Visited};
-use crate::config::{LoaderMode, OwnTransform, Rows, Stage2Config, Stage2Input, Transfer};
+use crate::config::{LoaderMode, Rows, RunConfig, Transfer};
+use crate::error::Result;
 use crate::graph::Sizes;
-use crate::infer::plan::attention_activations;
-use crate::models::precision::dtype;
 
 /// Milliseconds that an epoch gets longer by an exchange besides its bytes: the rank waits for its device, and the
 /// device then for what the host does. The one constant that is fitted, by least squares of the relative errors of the
 /// five epochs on two H100 in `src/bench/RESULTS.md`, "Several devices": that they agree predicts nothing.
 pub(super) const HOST_WAIT_MS: f64 = 1.25;
 
-/// Features may take one part in so many of the memory to lie there in mini-batches, see `loader.transfer`.
+/// In mini-batches all features lie on the device where they take its memory divided by this at most, see
+/// `loader.transfer`.
 const RESIDENT_SHARE: f64 = 4.0;
 
-/// What is planned.
-#[derive(Clone, Copy)]
+/// What is planned: a model on a graph, and how it goes through it.
 pub(super) struct Model<'a> {
-    pub config: &'a Stage2Config,
-    pub sizes: &'a Sizes,
+    pub network: Network<'a>,
+    pub way: Way,
+    sizes: &'a Sizes,
     /// Columns of the input.
-    pub width: usize,
-    pub scale: f64,
+    width: usize,
+    scale: f64,
     /// Of a device, in GB.
-    pub memory: Option<f64>,
+    memory: Option<f64>,
 }
 
 /// What one device does in a step.
@@ -36,17 +37,47 @@ pub(super) struct Step {
     pub activations: f64,
 }
 
-impl Model<'_> {
+impl<'a> Model<'a> {
+    /// On a graph `scale` times as large as `sizes` say, with `width` columns of input and devices of `memory` GB.
+    ///
+    /// # Errors
+    /// As [`Network::of`].
+    pub fn of(config: &'a RunConfig, sizes: &'a Sizes, width: usize, scale: f64, memory: Option<f64>) -> Result<Self> {
+        let network = Network::of(config, sizes, width, scale)?;
+        let whole = match network.rows {
+            Rows::All => Way::AllRows,
+            Rows::Reachable => Way::ReachableRows,
+        };
+        let (mode, allowed) = (network.loader.mode, network.loader.memory);
+        let mut model = Self { network, way: whole, sizes, width, scale, memory };
+        let allowed = Some(allowed).filter(|memory| *memory > 0.0).or(memory);
+        // As trainings reckon it, whose reachable rows may be all rows without gradients.
+        let passes = if whole == Way::AllRows { 2.0 } else { 1.0 };
+        let needed = || model.graph_bytes() + model.feature_bytes() + model.results(model.nodes(), passes);
+        model.way = match mode {
+            LoaderMode::Full => whole,
+            LoaderMode::Sampled => Way::MiniBatches,
+            LoaderMode::Auto if allowed.is_some_and(|allowed| needed() > 1e9 * allowed) => Way::MiniBatches,
+            LoaderMode::Auto => whole,
+        };
+        Ok(model)
+    }
+
     fn scaled(&self) -> Scaled<'_> {
         Scaled { sizes: self.sizes, scale: self.scale }
     }
 
     fn element(&self) -> f64 {
-        dtype(self.config.train.precision).size() as f64
+        self.network.element as f64
     }
 
-    fn nodes(&self) -> f64 {
+    pub fn nodes(&self) -> f64 {
         self.sizes.nodes() as f64 * self.scale
+    }
+
+    /// By type.
+    fn all(&self) -> Vec<f64> {
+        (0..self.sizes.node_types.len()).map(|t| self.scaled().nodes(t)).collect()
     }
 
     pub fn graph_bytes(&self) -> f64 {
@@ -62,153 +93,152 @@ impl Model<'_> {
         if ranks > 1.0 { 2.0 * self.graph_bytes() / ranks } else { 0.0 }
     }
 
+    /// Bytes of what is made of the features of so many rows for all epochs, and `passes` times what the layers make.
+    pub fn results(&self, rows: f64, passes: f64) -> f64 {
+        let columns: f64 = self.network.layers.iter().map(|layer| layer.columns).sum();
+        rows * (self.network.at_hand + passes * columns) * self.element()
+    }
+
     /// What the layers make of the rows of one device, without gradients, and what all devices give each other of it.
     pub fn scoring_results(&self, ranks: f64) -> f64 {
-        let own = attention_activations(self.config, (self.nodes() / ranks) as u64, self.width, Rows::Reachable);
-        // Hidden rows of all nodes, then embeddings of all.
-        let widest = self.config.model.hidden.max(self.config.model.out) as f64;
-        own as f64 + if ranks > 1.0 { self.nodes() * (widest * self.element() + 4.0) } else { 0.0 }
-    }
-
-    pub fn way(&self) -> Way {
-        let loader = &self.config.loader;
-        let whole = match self.config.train.rows {
-            Rows::All => Way::AllRows,
-            Rows::Reachable => Way::ReachableRows,
-        };
-        let allowed = Some(loader.memory).filter(|memory| *memory > 0.0).or(self.memory);
-        match loader.mode {
-            LoaderMode::Full => whole,
-            LoaderMode::Sampled => Way::MiniBatches,
-            LoaderMode::Auto => {
-                let results =
-                    attention_activations(self.config, self.nodes() as u64, self.width, self.config.train.rows);
-                let needed = self.graph_bytes() + self.feature_bytes() + results as f64;
-                if allowed.is_some_and(|allowed| needed > 1e9 * allowed) { Way::MiniBatches } else { whole }
-            }
-        }
-    }
-
-    /// By type, labels that an epoch learns from.
-    fn labels(&self) -> Vec<f64> {
-        let all: f64 = self.sizes.labels.iter().sum::<usize>() as f64 * self.scale;
-        let share = match self.config.split.drawn.few() {
-            Some(few) => few.iter().sum::<usize>() as f64 / all.max(1.0),
-            None => self.config.split.train,
-        };
-        self.sizes.labels.iter().map(|&count| share.min(1.0) * self.scale * count as f64).collect()
-    }
-
-    /// By relation, edges that the smoothness term samples.
-    fn loss_edges(&self) -> Vec<(usize, f64)> {
-        let most = if self.config.loss.lambda_unsup > 0.0 { self.config.loss.samples_per_relation as f64 } else { 0.0 };
-        let primary = self.sizes.relations.iter().enumerate().filter(|(_, relation)| relation.primary);
-        primary.map(|(at, of)| (at, most.min(of.degrees[0].edges() as f64 * self.scale))).collect()
+        // Rows of all nodes between layers, then what the last one makes of all.
+        let widest = self.network.layers.iter().map(|layer| layer.output).max().unwrap_or(0) as f64;
+        let gathered = if ranks > 1.0 { self.nodes() * (widest * self.element() + 4.0) } else { 0.0 };
+        self.results(self.nodes() / ranks, 1.0) + gathered
     }
 
     /// Steps of an epoch.
     pub fn steps(&self) -> f64 {
-        if self.way() != Way::MiniBatches {
-            return 1.0;
+        let loss = &self.network.loss;
+        match self.way {
+            Way::AllRows | Way::ReachableRows => 1.0,
+            Way::MiniBatches => {
+                (loss.seeds / self.network.loader.batch_size as f64).ceil().min(loss.most_batches).max(1.0)
+            }
         }
-        let labels: f64 = self.labels().iter().sum();
-        let edges = self.loss_edges();
-        let seeds = labels + edges.iter().map(|(_, count)| 2.0 * count).sum::<f64>();
-        let longest = edges.iter().map(|(_, count)| *count).fold(labels, f64::max);
-        (seeds / self.config.loader.batch_size as f64).ceil().min(longest).max(1.0)
     }
 
-    fn layer(&self, layer: usize, visited: &[Visited], rows: &[f64], before: &[f64]) -> f64 {
-        let (hidden, output) = (self.config.model.hidden, self.config.model.out);
-        let widths = [[self.width, hidden], [hidden, output]][layer];
-        let (sizes, element) = (self.sizes, self.element() as u64);
-        Layer { sizes, visited, rows, before, widths, element, reads_data: layer == 0 }.bytes()
+    /// Bytes of an epoch on one device.
+    pub fn epoch_bytes(&self) -> f64 {
+        self.steps() * self.step(1.0).bytes
+    }
+
+    /// Bytes of layer `at` on one of so many devices that share what is projected before rows are exchanged.
+    fn layer(&self, at: usize, visited: &[Visited], [rows, before]: [&[f64]; 2], shared_by: f64, trains: bool) -> f64 {
+        let (sizes, element, shape) = (self.sizes, self.network.element, self.network.layers[at]);
+        let reads_data = at == 0;
+        let sums_at_hand = reads_data && trains && self.network.at_hand > 0.0 && self.way != Way::MiniBatches;
+        Layer { sizes, shape, visited, rows, before, shared_by, element, reads_data, sums_at_hand }.bytes(trains)
+    }
+
+    /// Bytes of all layers over the rows of one of `ranks` devices.
+    fn all_rows(&self, ranks: f64, trains: bool) -> f64 {
+        let (all, kept) = (self.all(), if trains { self.network.kept } else { 1.0 });
+        let part = |of: Visited| Visited { rows: of.rows / ranks, edges: of.edges / ranks, kept: of.kept / ranks };
+        let visited: Vec<Visited> = self.scaled().all(|degree| kept * degree).into_iter().map(part).collect();
+        let rows: Vec<f64> = all.iter().map(|count| count / ranks).collect();
+        (0..self.network.layers.len()).map(|at| self.layer(at, &visited, [&rows, &all], ranks, trains)).sum()
     }
 
     /// What one of `ranks` devices does in a step.
     pub fn step(&self, ranks: f64) -> Step {
-        let (way, scaled, types) = (self.way(), self.scaled(), self.sizes.node_types.len());
-        let all: Vec<f64> = (0..types).map(|t| scaled.nodes(t)).collect();
-        let (kept_share, config) = (1.0 - self.config.drop_edge.rate, self.config);
-        let (hidden, out, element) = (config.model.hidden as f64, config.model.out as f64, self.element());
+        let (way, scaled, network, element) = (self.way, self.scaled(), &self.network, self.element());
         if way == Way::AllRows {
-            let part = |of: Visited| Visited { rows: of.rows / ranks, edges: of.edges / ranks, kept: of.kept / ranks };
-            let visited: Vec<Visited> = scaled.all(|degree| kept_share * degree).into_iter().map(part).collect();
-            let rows: Vec<f64> = all.iter().map(|count| count / ranks).collect();
-            let bytes = [0, 1].map(|layer| self.layer(layer, &visited, &rows, &all)).iter().sum();
-            let own = attention_activations(config, (self.nodes() / ranks) as u64, self.width, Rows::All) as f64;
-            // The hidden rows of all devices, and gradients of them.
-            let gathered = if ranks > 1.0 { 2.0 * self.nodes() * hidden * element } else { 0.0 };
-            return Step { bytes, fetched: 0.0, activations: own + gathered };
+            // The rows between layers of all devices, and gradients of them.
+            let gathered = 2.0 * self.nodes() * network.gathered.iter().sum::<usize>() as f64 * element;
+            let gathered = if ranks > 1.0 { gathered } else { 0.0 };
+            let activations = self.results(self.nodes() / ranks, 2.0) + gathered;
+            return Step { bytes: self.all_rows(ranks, true), fetched: 0.0, activations };
         }
         let kept = |layer: usize| {
             // Fanouts count from the seeds on.
-            let fanout = config.loader.fanouts.iter().rev().nth(layer).copied().unwrap_or(0) as f64;
+            let fanout = network.loader.fanouts.iter().rev().nth(layer).copied().unwrap_or(0) as f64;
             move |degree: f64| {
-                if way == Way::MiniBatches && fanout > 0.0 { degree.min(fanout) } else { kept_share * degree }
+                if way == Way::MiniBatches && fanout > 0.0 { degree.min(fanout) } else { network.kept * degree }
             }
         };
-        let part = 1.0 / (ranks * self.steps());
-        let labels: Vec<f64> = self.labels().iter().map(|count| count * part).collect();
-        let edges: Vec<_> = self.loss_edges().into_iter().map(|(relation, count)| (relation, count * part)).collect();
         let counts = |nodes: &[Nodes]| nodes.iter().map(|nodes| nodes.count).collect::<Vec<f64>>();
-        let wanted = scaled.of_loss(&labels, &edges);
-        let (second, reached) = scaled.visit(&wanted, kept(1));
-        let (first, read) = scaled.visit(&reached, kept(0));
-        let (wanted, reached) = (counts(&wanted), counts(&reached));
-        let read = if way == Way::MiniBatches { counts(&read) } else { all };
-        let bytes = self.layer(0, &first, &reached, &read) + self.layer(1, &second, &wanted, &reached);
-        let sum = |counts: &[f64]| counts.iter().sum::<f64>();
-        let channels = sum(&reached) * (self.width as f64 + 2.0 * hidden) + sum(&wanted) * 2.0 * out;
-        let fetched = if way == Way::MiniBatches { sum(&read) } else { 0.0 };
-        let rows = fetched * self.width as f64 * element;
-        Step { bytes, fetched, activations: 2.0 * channels * element + rows }
+        let mut wanted = scaled.of_loss(&network.loss, 1.0 / (ranks * self.steps()));
+        let (mut bytes, mut results, mut fetched) = (0.0, 0.0, 0.0);
+        for (at, layer) in network.layers.iter().enumerate().rev() {
+            let (visited, reached) = scaled.visit(&wanted, kept(at));
+            let (rows, mut before) = (counts(&wanted), counts(&reached));
+            match (at, way) {
+                (0, Way::MiniBatches) => fetched = before.iter().sum(),
+                (0, _) => before = self.all(),
+                _ => {}
+            }
+            bytes += self.layer(at, &visited, [&rows, &before], 1.0, true);
+            results += 2.0 * rows.iter().sum::<f64>() * layer.columns * element;
+            wanted = reached;
+        }
+        let inputs = match way {
+            Way::MiniBatches => fetched * self.width as f64,
+            _ => self.nodes() * network.at_hand,
+        };
+        Step { bytes, fetched, activations: results + inputs * element }
     }
 
-    /// Numbers that are learned.
-    fn parameters(&self) -> f64 {
-        let mut streams: Vec<&str> = self.sizes.relations.iter().map(|relation| relation.stream.as_str()).collect();
-        streams.sort_unstable();
-        streams.dedup();
-        let (input, hidden, out) = (self.width, self.config.model.hidden, self.config.model.out);
-        let own = if self.config.model.own == OwnTransform::Always { self.sizes.node_types.len() } else { 0 };
-        let weights = (streams.len() + own) * (input * hidden + hidden * out);
-        (weights + streams.len() * 2 * (hidden + out) + out + 1) as f64
+    /// Bytes of a row of features in mini-batches.
+    fn row_bytes(&self) -> f64 {
+        (self.width as u64 * self.network.stored) as f64
     }
 
-    fn memory_of(&self, ranks: f64, step: &Step) -> Memory {
+    /// Whether so many bytes of features lie on a device by `loader.transfer = "auto"`.
+    fn fits(&self, bytes: f64) -> bool {
+        self.memory.is_none_or(|memory| bytes <= 1e9 * memory / RESIDENT_SHARE)
+    }
+
+    /// Whether mini-batches of `ranks` devices, `per_host` of them on a host, find features divided over all.
+    fn divides(&self, ranks: usize, per_host: usize) -> bool {
+        let stored = self.nodes() * self.row_bytes();
+        let part = stored / ranks as f64 + self.network.loader.hot * stored;
+        match self.network.loader.transfer {
+            _ if ranks == 1 => false,
+            Transfer::Divided => true,
+            Transfer::Auto => ranks <= per_host && !self.fits(stored) && self.fits(part),
+            _ => false,
+        }
+    }
+
+    fn memory_of(&self, ranks: usize, per_host: usize, step: &Step) -> Memory {
+        let divides = self.divides(ranks, per_host);
+        let ranks = ranks as f64;
         let (whole, features, activations) = (self.graph_bytes(), self.feature_bytes(), step.activations);
-        let graph = match self.way() {
+        let graph = match self.way {
             Way::AllRows if ranks > 1.0 => self.part_bytes(ranks),
             // A part beside the whole, to score.
             Way::ReachableRows => whole + self.part_bytes(ranks),
             Way::AllRows | Way::MiniBatches => whole,
         };
-        match self.way() {
+        match self.way {
             Way::AllRows | Way::ReachableRows => {
                 let scoring = Some(graph + features + self.scoring_results(ranks));
                 Memory { graph, features, activations, scoring }
             }
             Way::MiniBatches => {
-                let value = match (self.config.data.input, self.sizes.features) {
-                    (Stage2Input::Features, Some([_, bytes])) => bytes as f64,
-                    _ => 4.0,
+                let stored = self.nodes() * self.row_bytes();
+                let hot = self.network.loader.hot * stored;
+                let features = match self.network.loader.transfer {
+                    _ if divides => stored / ranks + hot,
+                    Transfer::Resident | Transfer::Divided => stored,
+                    Transfer::Auto if self.fits(stored) => stored,
+                    Transfer::Auto | Transfer::ZeroCopy | Transfer::Gathered => hot,
                 };
-                let stored = self.nodes() * self.width as f64 * value;
-                let fits = self.memory.is_none_or(|memory| stored <= 1e9 * memory / RESIDENT_SHARE);
-                let resident = match self.config.loader.transfer {
-                    Transfer::Resident => true,
-                    Transfer::Auto => fits,
-                    Transfer::ZeroCopy | Transfer::Gathered => false,
-                };
-                let features = if resident { stored } else { self.config.loader.hot * stored };
                 Memory { graph, features, activations, scoring: None }
             }
         }
     }
 
+    /// Milliseconds until results of `bytes` in all have come from the others, of which each has as much.
+    fn gather_ms(&self, bytes: f64, ranks: usize, per_host: usize, rates: Rates) -> f64 {
+        let (all, here) = (ranks as f64, ranks.min(per_host) as f64);
+        let link = rates.link_of(ranks.min(per_host));
+        bytes / all * ((here - 1.0) / link + (all - here) / rates.network) / 1e6
+    }
+
     /// Exchanges of an epoch: their number, bytes of their results, and milliseconds until these have arrived.
-    fn exchanged(&self, ranks: usize, per_host: usize, rates: Rates) -> (f64, f64, f64) {
+    fn exchanged(&self, ranks: usize, per_host: usize, rates: Rates, step: &Step) -> (f64, f64, f64) {
         let (all, here) = (ranks as f64, ranks.min(per_host) as f64);
         let (away, link) = (all - here, rates.link_of(ranks.min(per_host)));
         // Sums go round all devices, each host's over as many adapters as it has devices; 10^6 bytes a millisecond are
@@ -218,30 +248,52 @@ impl Model<'_> {
             across.max(if here > 1.0 { bytes / link } else { 0.0 }) / 1e6
         };
         let steps = self.steps();
-        let gradients = 4.0 * self.parameters();
+        let gradients = 4.0 * self.network.parameters;
         let (calls, bytes, ms) = (steps + 1.0, steps * gradients + 12.0, 2.0 * steps * sum(gradients));
-        if self.way() != Way::AllRows {
+        if self.way == Way::MiniBatches && self.divides(ranks, per_host) {
+            // How many rows, which, and the rows.
+            let rows = step.fetched * self.row_bytes();
+            let sent = self.gather_ms(rows, ranks, per_host, rates);
+            return (calls + 3.0 * steps, bytes + steps * rows, ms + steps * sent);
+        }
+        if self.way != Way::AllRows {
             return (calls, bytes, ms);
         }
-        let rows = |element: f64| self.nodes() * (self.config.model.hidden as f64 * element + 4.0);
-        let (forward, backward) = (rows(self.element()), rows(4.0));
+        let (forward, backward) = (self.rows_exchanged(self.element()), self.rows_exchanged(4.0));
         // Every device sends its rows to every other one; sums of gradients follow one rank behind the other.
-        let gather = forward / all * ((here - 1.0) / link + away / rates.network) / 1e6;
-        let types = self.sizes.node_types.len() as f64;
-        (calls + 2.0 * (types + 1.0), bytes + forward + backward / all, ms + gather + sum(backward))
+        let gather = self.gather_ms(forward, ranks, per_host, rates);
+        let exchanges = (self.network.gathered.len() * self.sizes.node_types.len() + 1) as f64;
+        (calls + 2.0 * exchanges, bytes + forward + backward / all, ms + gather + sum(backward))
+    }
+
+    /// Bytes of the rows of all nodes that devices give each other in a pass; numbers between layers have `element`.
+    fn rows_exchanged(&self, element: f64) -> f64 {
+        let between = self.network.gathered.iter().sum::<usize>() as f64;
+        self.nodes() * (between * element + 4.0 * self.network.result as f64)
+    }
+
+    /// Scores of all nodes, forward alone over all edges; none where that goes layer by layer through host memory.
+    fn scoring(&self, ranks: usize, per_host: usize, rates: Rates) -> Option<Scoring> {
+        let compute = self.all_rows(ranks as f64, false) / (1e6 * rates.device);
+        let exchange = match ranks {
+            1 => 0.0,
+            _ => self.gather_ms(self.rows_exchanged(self.element()), ranks, per_host, rates),
+        };
+        let ms = compute + exchange;
+        (self.way != Way::MiniBatches).then_some(Scoring { ms, nodes_per_s: 1e3 * self.nodes() / ms })
     }
 
     /// The epoch on `ranks` devices, `per_host` of them on a host; `one` is what it takes on one device, in ms.
     pub fn row(&self, ranks: usize, per_host: usize, rates: Rates, one: Option<f64>) -> PlanRow {
-        let (way, step, alone) = (self.way(), self.step(ranks as f64), self.step(1.0));
-        let by_bytes = self.steps() * alone.bytes / (1e6 * rates.device);
+        let (way, step, alone) = (self.way, self.step(ranks as f64), self.step(1.0));
+        let by_bytes = self.epoch_bytes() / (1e6 * rates.device);
         let one = one.unwrap_or(by_bytes);
         // What mini-batches take longer than for their bytes is launches of small kernels: each device has all of them.
         let launches = if way == Way::MiniBatches { (one - by_bytes).max(0.0) } else { 0.0 };
         let compute_ms = launches + (one - launches) * step.bytes / alone.bytes.max(1.0);
         let (calls, bytes, exchange_ms) = match ranks {
             1 => (0.0, 0.0, 0.0),
-            _ => self.exchanged(ranks, per_host, rates),
+            _ => self.exchanged(ranks, per_host, rates, &step),
         };
         let wait_ms = calls * HOST_WAIT_MS;
         let epoch_ms = compute_ms + exchange_ms + wait_ms;
@@ -255,8 +307,14 @@ impl Model<'_> {
             (wait_ms, Bottleneck::HostWaits),
         ];
         let longest = parts.into_iter().fold(parts[0], |longest, part| if part.0 > longest.0 { part } else { longest });
-        let memory = self.memory_of(ranks as f64, &step);
+        let memory = self.memory_of(ranks, per_host, &step);
         let most = memory.scoring.unwrap_or(0.0).max(memory.epoch());
+        let batches = (way == Way::MiniBatches).then(|| Batches {
+            count: self.steps(),
+            seeds_per_s: 1e3 * self.network.loss.seeds / epoch_ms,
+            rows: step.fetched,
+            bytes: self.steps() * step.fetched * self.row_bytes(),
+        });
         PlanRow {
             devices: ranks,
             hosts,
@@ -270,22 +328,24 @@ impl Model<'_> {
             epoch_ms,
             speedup: one / epoch_ms,
             bottleneck: longest.1,
+            scoring: self.scoring(ranks, per_host, rates),
+            batches,
         }
     }
 
-    pub fn report(&self, options: &PlanOptions, assumptions: Vec<String>) -> PlanReport {
+    /// A row for every number of devices; `one` is what an epoch takes on one device, in ms, where that was measured.
+    pub fn report(&self, options: &PlanOptions, one: Option<f64>, assumptions: Vec<String>) -> PlanReport {
         let per_host = options.devices.iter().max().copied().unwrap_or(1).div_ceil(options.hosts.max(1)).max(1);
-        let measured = |model: &Self| model.steps() * model.step(1.0).bytes;
-        // A measured epoch is that of the data as they are.
-        let grown = measured(self) / measured(&Model { scale: 1.0, ..*self }).max(1.0);
-        let one = options.epoch.map(|ms| ms * grown);
         let rows = options.devices.iter().map(|&ranks| self.row(ranks, per_host, options.rates, one)).collect();
+        let loss = &self.network.loss;
         PlanReport {
-            data: self.config.data.path.clone(),
+            data: self.network.data.to_path_buf(),
+            model: self.network.title.clone(),
             nodes: self.nodes(),
             edges: self.sizes.edges() as f64 * self.scale,
-            labels: self.labels().iter().sum(),
-            way: self.way(),
+            labels: loss.labels.iter().sum(),
+            loss_edges: loss.edges.iter().map(|(_, count)| count).sum(),
+            way: self.way,
             memory: self.memory,
             rates: options.rates,
             rows,

@@ -77,6 +77,24 @@ impl Memory {
     }
 }
 
+/// All nodes scored, or embedded by a Stage 1.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Scoring {
+    pub ms: f64,
+    pub nodes_per_s: f64,
+}
+
+/// Mini-batches of an epoch.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Batches {
+    pub count: f64,
+    /// On all devices together.
+    pub seeds_per_s: f64,
+    /// Rows of features that a device reads for its part of a mini-batch, and bytes of those of an epoch.
+    pub rows: f64,
+    pub bytes: f64,
+}
+
 /// What an epoch waits for most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -109,16 +127,23 @@ pub struct PlanRow {
     /// How many times as fast as on one device.
     pub speedup: f64,
     pub bottleneck: Bottleneck,
+    /// Where the whole graph is scored at once.
+    pub scoring: Option<Scoring>,
+    /// Where an epoch goes through mini-batches.
+    pub batches: Option<Batches>,
 }
 
 /// A plan; `Display` is a table with all that was assumed, `Serialize` the same for machines.
 #[derive(Clone, Debug, Serialize)]
 pub struct PlanReport {
     pub data: PathBuf,
+    /// The task, and what its layers are.
+    pub model: String,
     pub nodes: f64,
     pub edges: f64,
-    /// Labels that an epoch learns from.
+    /// Labels and edges that an epoch learns from.
     pub labels: f64,
+    pub loss_edges: f64,
     pub way: Way,
     /// In GB, where it is given.
     pub memory: Option<f64>,
@@ -158,9 +183,14 @@ fn shown(value: f64) -> String {
 
 impl fmt::Display for PlanReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [nodes, edges, labels] = [self.nodes, self.edges, self.labels].map(|count| grouped(count as usize));
-        writeln!(f, "{}: {nodes} nodes, {edges} edges, {labels} labels to learn from", self.data.display())?;
-        writeln!(f, "Stage 2, {}; an epoch, on paper\n", self.way)?;
+        let counts = [self.nodes, self.edges, self.labels, self.loss_edges];
+        let [nodes, edges, labels, loss_edges] = counts.map(|count| grouped(count as usize));
+        let data = self.data.display();
+        writeln!(
+            f,
+            "{data}: {nodes} nodes, {edges} edges; an epoch learns from {labels} labels and {loss_edges} edges"
+        )?;
+        writeln!(f, "{}, {}; an epoch, on paper\n", self.model, self.way)?;
         writeln!(f, "{:>38}{:>34}{:>29}", "GB on the fullest device", "exchanged", "ms")?;
         writeln!(
             f,
@@ -200,6 +230,22 @@ impl fmt::Display for PlanReport {
                 format!("{:.2}x", row.speedup),
                 row.bottleneck,
             )?;
+        }
+        writeln!(f)?;
+        for PlanRow { devices, scoring, batches, .. } in &self.rows {
+            if let Some(Scoring { ms, nodes_per_s }) = scoring {
+                let million = shown(nodes_per_s / 1e6);
+                writeln!(f, "on {devices}: all nodes forward alone in {} ms, {million} million a second", shown(*ms))?;
+            }
+            if let Some(Batches { count, seeds_per_s, rows, bytes }) = batches {
+                let [count, seeds, rows] = [count, seeds_per_s, rows].map(|count| grouped(*count as usize));
+                let gb = shown(bytes / 1e9);
+                writeln!(
+                    f,
+                    "on {devices}: {seeds} seeds a second; {count} mini-batches, of which a device reads {rows} rows of \
+                     features each, {gb} GB an epoch"
+                )?;
+            }
         }
         writeln!(f)?;
         self.assumptions.iter().try_for_each(|line| writeln!(f, "- {line}"))

@@ -1,7 +1,34 @@
-//! Bytes that a layer of Stage 2 moves in a training, forward and backward.
+//! Bytes that a layer moves, forward and backward.
 
 use crate::bench::bytes::{self, Shape};
 use crate::graph::Sizes;
+
+/// What a layer does with the rows of its relations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Attention over rows as wide as the input, then a projection for each relation: Stage 2, with one head.
+    Attention,
+    /// Sums over rows as wide as the input and over a loop, then a projection for each relation and one of the node
+    /// itself: Stage 1.
+    Sums,
+    /// A projection to `width` columns for each relation, then sums of them or, with `heads`, attention; and with `own`
+    /// a projection of the node itself, else a loop: classifiers.
+    Projected { width: usize, heads: usize, own: bool },
+    /// A projection of nodes alone.
+    Dense,
+    /// `order` sums one after the other over rows as wide as the result, for each relation.
+    Wavelets { order: usize },
+}
+
+/// A layer, whatever the graph.
+#[derive(Clone, Copy, Debug)]
+pub struct LayerShape {
+    pub kind: Kind,
+    pub input: usize,
+    pub output: usize,
+    /// Columns of what it makes of a row and keeps for the backward pass, which are there once more as gradients.
+    pub columns: f64,
+}
 
 /// What a layer visits of a relation.
 #[derive(Clone, Copy, Debug)]
@@ -13,24 +40,38 @@ pub struct Visited {
     pub kept: f64,
 }
 
-/// A layer.
+/// A layer on one of several devices.
 pub struct Layer<'a> {
     pub sizes: &'a Sizes,
+    pub shape: LayerShape,
     /// By relation.
     pub visited: &'a [Visited],
     /// By type: rows that it computes, and rows before it.
     pub rows: &'a [f64],
     pub before: &'a [f64],
-    pub widths: [usize; 2],
+    /// Devices that share the projection of the rows before it, where it has no other use for these rows.
+    pub shared_by: f64,
     pub element: u64,
     /// Whether the rows before it are features, which get no gradient.
     pub reads_data: bool,
+    /// Whether sums of features were made before.
+    pub sums_at_hand: bool,
 }
 
 impl Layer<'_> {
-    /// Attention over rows as wide as the input, then the projection, as a layer with one head goes about it.
-    pub fn bytes(&self) -> f64 {
-        let [input, output] = self.widths.map(|width| width as u64);
+    /// In a training, or forward alone.
+    pub fn bytes(&self, trains: bool) -> f64 {
+        let LayerShape { kind, input, output, .. } = self.shape;
+        let [input, output] = [input, output].map(|width| width as u64);
+        let (element, reads_data) = (self.element, self.reads_data);
+        let both = |forward: u64, backward: u64| forward + if trains { backward } else { 0 };
+        let to_width = |rows: u64, width: u64, needs_gradient: bool| {
+            let forward = bytes::linear_forward(rows, input, width, element);
+            // Of the weight alone: both matrices in, the weight out.
+            let backward = if needs_gradient { bytes::linear_backward(rows, input, width, element) } else { forward };
+            both(forward, backward)
+        };
+        let project = |rows: u64| to_width(rows, output, !reads_data);
         let mut total = 0;
         for (of, visited) in self.sizes.relations.iter().zip(self.visited) {
             let [rows, edges, kept] = [visited.rows, visited.edges, visited.kept].map(|count| count as u64);
@@ -38,16 +79,59 @@ impl Layer<'_> {
                 continue;
             }
             let cols = self.before[of.src] as u64;
-            let shape = Shape { rows, cols, bounds: 1, edges, kept, channels: input, heads: 1, element: self.element };
-            let backward = if self.reads_data { bytes::spmm_forward(shape) } else { bytes::gat_backward(shape) };
-            let projection = |count: fn(u64, u64, u64, u64) -> u64| count(rows, input, output, self.element);
-            total += bytes::gat_forward(shape) + backward;
-            total += projection(bytes::linear_forward) + projection(bytes::linear_backward);
+            let over = |channels: u64, heads: usize, kept: u64| Shape {
+                rows,
+                cols,
+                bounds: 1,
+                edges,
+                kept,
+                channels,
+                heads: heads as u64,
+                element,
+            };
+            let sum = |shape: Shape| both(bytes::spmm_forward(shape), bytes::spmm_backward(shape));
+            total += match kind {
+                Kind::Attention => {
+                    let shape = over(input, 1, kept);
+                    let backward = if reads_data { bytes::spmm_forward(shape) } else { bytes::gat_backward(shape) };
+                    both(bytes::gat_forward(shape), backward) + to_width(rows, output, true)
+                }
+                // A product of the sums of all relations side by side, and the node itself.
+                Kind::Sums if self.sums_at_hand => both(1, 1) * rows * input * element,
+                Kind::Sums if reads_data => bytes::spmm_forward(over(input, 1, kept + rows)) + project(rows),
+                Kind::Sums => sum(over(input, 1, kept + rows)) + project(rows),
+                Kind::Projected { width, heads, own } => {
+                    let shape = over(width as u64, heads.max(1), if own { kept } else { kept + rows });
+                    let shared_by = if own { 1.0 } else { self.shared_by };
+                    let projected = to_width((cols as f64 / shared_by) as u64, width as u64, !reads_data);
+                    projected
+                        + match heads {
+                            0 => sum(shape),
+                            _ => {
+                                let [forward, backward] = [bytes::gat_forward(shape), bytes::gat_backward(shape)];
+                                both(forward + bytes::scores(shape), backward + bytes::scores(shape))
+                            }
+                        }
+                }
+                Kind::Dense => 0,
+                Kind::Wavelets { order } => {
+                    let order = order as u64;
+                    to_width(rows, (order + 1) * output, !reads_data) + order * sum(over(output, 1, kept))
+                }
+            };
         }
         let rows = self.rows.iter().sum::<f64>() as u64;
-        total += bytes::elu_both(rows, output, self.element);
+        total += match kind {
+            Kind::Sums | Kind::Dense | Kind::Projected { own: true, .. } => project(rows),
+            Kind::Attention | Kind::Wavelets { .. } | Kind::Projected { .. } => 0,
+        };
+        total += if trains { bytes::elu_both(rows, output, element) } else { 2 * rows * output * element };
         // Scores of the rows before the layer; where these get a gradient, it is read and written again.
-        let passes = if self.reads_data { 1 } else { 3 };
-        total as f64 + passes as f64 * self.before.iter().sum::<f64>() * (input * self.element) as f64
+        let passes = match kind {
+            Kind::Attention if reads_data || !trains => 1,
+            Kind::Attention => 3,
+            _ => 0,
+        };
+        total as f64 + f64::from(passes) * self.before.iter().sum::<f64>() * (input * element) as f64
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use maud::{Markup, PreEscaped, html};
 
 use super::data::{Anomaly, Explained, NodeClass, Part, ReportData};
-use super::page::grouped;
+use super::numbers::grouped;
 use crate::score::explain::Coverage;
 
 /// What a column is sorted by; the script reads it.
@@ -181,6 +181,6 @@ fn probability(p: f64) -> String {
     match p {
         p if p > 0.999 => "> 99.9\u{a0}%".into(),
         p if p < 0.001 => "< 0.1\u{a0}%".into(),
-        p => super::page::percent(p),
+        p => super::numbers::percent(p),
     }
 }

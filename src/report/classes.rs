@@ -4,7 +4,7 @@ use maud::{Markup, html};
 
 use super::data::ClassFacts;
 use super::evaluation::key_figure;
-use super::page::{estimate, grouped, percent};
+use super::numbers::{estimate, grouped, percent};
 use crate::metrics::{ClassReport, Estimate};
 
 /// Classes up to which all pairs of them are shown; of more only those that are confused most.

@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use super::data::{CalibrationFacts, HeldOut, ModelFigures, Question};
 use super::figures;
 use super::held_out::has_interval;
-use super::page::{estimate, percent};
+use super::numbers::{estimate, percent};
 use super::question::capital;
 use crate::graph::date;
 use crate::metrics::{Alerts, Estimate, Estimates};

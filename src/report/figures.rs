@@ -3,7 +3,7 @@
 use maud::{Markup, PreEscaped, html};
 
 use super::data::{Curves, HeldOut, Histogram, Panel, Question, ReportData};
-use super::page::grouped;
+use super::numbers::grouped;
 use crate::chart::{Axis, Chart, Corner, Ink, Mark};
 use crate::metrics::Reliability;
 

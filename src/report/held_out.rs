@@ -1,7 +1,7 @@
 //! Figures of the labels that nothing was chosen on.
 
 use super::data::{Baseline, CalibrationFacts, Curves, HeldOut, Question, TypeEstimates};
-use super::gather::{BaselineScores, Parts};
+use super::parts::{BaselineScores, Parts};
 use crate::data::split::Split;
 use crate::error::Result;
 use crate::metrics::{Bootstrap, Confusion, Estimate, Estimates, FEWEST, Ranking, Reliability, best_f1_threshold};

@@ -15,7 +15,9 @@ mod figures;
 mod gather;
 mod held_out;
 mod listed;
+mod numbers;
 mod page;
+mod parts;
 mod provenance;
 mod question;
 mod run;
@@ -24,8 +26,9 @@ mod warnings;
 
 pub use data::*;
 pub use explained::explained;
-pub use gather::{BaselineScores, Parts, gather};
+pub use gather::gather;
 pub use page::render;
+pub use parts::{BaselineScores, Parts};
 pub use run::of_run;
 
 #[cfg(test)]

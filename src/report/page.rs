@@ -6,8 +6,8 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use sha2::{Digest, Sha256};
 
 use super::data::{ClassFacts, HeldOut, Question, ReportData, Warning};
+use super::numbers::{grouped, percent, plain_percent};
 use super::{anomalies, classes, evaluation, figures, provenance, tournament};
-pub(super) use crate::error::grouped;
 use crate::metrics::Estimate;
 
 const STYLE: &str = include_str!("style.css");
@@ -196,30 +196,6 @@ fn readable_time(text: &str) -> String {
     match text.split_once('T') {
         Some((day, clock)) if clock.len() >= 5 && clock.is_char_boundary(5) => format!("{day} {} UTC", &clock[..5]),
         _ => text.to_owned(),
-    }
-}
-
-/// `95.8 %`, on one line.
-pub(super) fn percent(share: f64) -> String {
-    format!("{}\u{a0}%", plain_percent(share))
-}
-
-fn plain_percent(share: f64) -> String {
-    format!("{:.1}", 100.0 * share)
-}
-
-/// `0.958` with its interval below, or a dash.
-pub(super) fn estimate(estimate: Option<Estimate>) -> Markup {
-    html! {
-        @match estimate {
-            None => span.none { "–" },
-            Some(Estimate { value, interval }) => {
-                (format!("{value:.3}"))
-                @if let Some(interval) = interval {
-                    span.interval { (format!("{:.3}–{:.3}", interval.low, interval.high)) }
-                }
-            }
-        }
     }
 }
 

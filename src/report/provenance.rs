@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use super::data::{DataFacts, Part, Question, ReportData, SplitFacts};
-use super::page::grouped;
+use super::numbers::grouped;
 use super::question::capital;
 
 pub(super) fn run(data: &ReportData) -> Markup {

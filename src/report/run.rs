@@ -1,7 +1,8 @@
 //! The report of a run on the disk.
 
 use super::data::{Panel, ReportData, RunFacts, Series, Warning};
-use super::gather::{BaselineScores, Parts, gather};
+use super::gather::gather;
+use super::parts::{BaselineScores, Parts};
 use crate::error::{Error, Result};
 use crate::run::baseline::{Baseline, OnValidation};
 use crate::run::evaluation::Evaluation;

@@ -18,7 +18,7 @@ use super::model::{Model, other_task};
 use super::{Computed, ScoreOptions, ScoredRun, Scores};
 use crate::config::{RunConfig, STAGE2_EMBEDDINGS_FILE, Stage2Config, Stage2Data, Stage2Input};
 use crate::error::Result;
-use crate::graph::{Dataset, Features, Filling, read_embeddings};
+use crate::graph::{Dataset, Features, Filling, Spill, open_embeddings};
 use crate::infer::attention::{for_graph, graph_for, host_scores, known_labels};
 use crate::infer::embed::{self, Source, TrainedOn};
 use crate::infer::layerwise::{self, HostScored};
@@ -56,7 +56,9 @@ impl<B: GraphBackend> Model<B> for Attention {
         check_data(bundle, options, &dataset, if given { Reads::Graph } else { Reads::Features })?;
         let filling = Filling::of_run(&options.checkpoint)?;
         let (filling, data) = (filling.as_ref(), &options.data);
-        let features = embed::input_of::<B>((input, &source), filling, &dataset, data, spec.given(), device)?;
+        let spill = options.spill.or_gigabytes(trained.as_ref().map_or(0.0, |config| config.loader.host_memory));
+        let features =
+            embed::input_of::<B>((input, &source), filling, &dataset, data, spec.given(), (&options.spill, device))?;
         let known = known_labels(&spec, &options.checkpoint, &dataset, &options.data)?;
         let chunk_rows = trained.as_ref().and_then(|config| config.train.chunk_size);
         // A bare checkpoint does not tell how it was trained.
@@ -65,10 +67,10 @@ impl<B: GraphBackend> Model<B> for Attention {
             None => DType::F32,
         };
         let planned = trained.is_some_and(|config| plan::attention::<B>(&config, &graph, spec.input, device).sampled);
-        let sampled = devices.len() > 1 || planned;
+        let sampled = devices.len() > 1 || planned || options.spill.is_limited();
         let HostScored { scores, embeddings } = if sampled {
             let (graph, known) = (Arc::new(graph), known.as_ref());
-            layerwise::scores_with_labels(&replicas, &graph, &features, known, None, storage, None)?
+            layerwise::scores_with_labels(&replicas, &graph, &features, known, None, storage, (None, &spill))?
         } else {
             let x = upload_features(graph.node_types(), &features, storage, device)?;
             let graph = DeviceGraph::<B>::upload(&graph, device)?;
@@ -89,11 +91,12 @@ impl<B: GraphBackend> Model<B> for Attention {
         let source = source_of(run, &config.data)?;
         let filling = Filling::of_run(run.run.path())?;
         let input = (config.data.input, &source);
-        let features = embed::input_of::<B>(input, filling.as_ref(), &run.dataset, &run.data, spec.given(), device)?;
+        let place = (&Spill::default(), device);
+        let features = embed::input_of::<B>(input, filling.as_ref(), &run.dataset, &run.data, spec.given(), place)?;
         let column_names = run.column_names(filling.as_ref());
         let labels = known_labels(&spec, run.run.path(), &run.dataset, &run.data)?;
         let refined = match &run.split {
-            Some(_) => Some(read_embeddings(run.run.output(STAGE2_EMBEDDINGS_FILE), Some(graph.num_nodes()))?),
+            Some(_) => Some(open_embeddings(run.run.output(STAGE2_EMBEDDINGS_FILE), Some(graph.num_nodes()))?),
             None => None,
         };
         let columns = match config.data.input {

@@ -60,9 +60,11 @@ impl<B: GraphBackend> Model<B> for Classifier {
             Some(config) => dtype_on::<B>(config.train.precision, device)?,
             None => DType::F32,
         };
+        let most = trained.as_ref().map_or(0.0, |config| config.loader.host_memory);
         let planned = trained.is_some_and(|config| plan::classes::<B>(&config, spec, graph, features, device).sampled);
-        let logits = if devices.len() > 1 || planned {
-            class_logits(&replicas, spec, &SampledInput::new(spec, graph, features, dtype)?, None)?
+        let logits = if devices.len() > 1 || planned || options.spill.is_limited() {
+            let (input, spill) = (SampledInput::new(spec, graph, features, dtype)?, options.spill.or_gigabytes(most));
+            class_logits(&replicas, spec, &input, None, &spill)?
         } else {
             let x = NodeInput::<B>::upload(graph.node_types(), features, spec.row_normalise, dtype, device)?;
             let logits = to_host(replicas[0].0.forward(&DeviceGraph::upload(graph, device)?, &x, None));

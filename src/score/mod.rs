@@ -25,7 +25,7 @@ use std::path::PathBuf;
 
 use ndarray::Array2;
 
-use crate::graph::Dataset;
+use crate::graph::{Dataset, Features, Spill};
 
 /// What is scored with what.
 #[derive(Clone, Debug)]
@@ -39,6 +39,9 @@ pub struct ScoreOptions {
     pub input: Option<PathBuf>,
     /// Whether the refined embeddings are wanted, too.
     pub embeddings: bool,
+    /// The host memory that rows of layers and columns of trees may take. With a limit layers are computed one after
+    /// another; without one it is as the run was trained.
+    pub spill: Spill,
 }
 
 /// What a model says about every node, by global id.
@@ -55,6 +58,6 @@ pub enum Scores {
 pub struct Computed {
     pub dataset: Dataset,
     pub scores: Scores,
-    /// The last hidden layer, `[nodes, width]`, where it was asked for.
-    pub embeddings: Option<Array2<f32>>,
+    /// The last hidden layer, `[nodes, width]` in f32, where it was asked for.
+    pub embeddings: Option<Features>,
 }

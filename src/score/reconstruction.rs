@@ -10,7 +10,7 @@ use super::fits::check_data;
 use super::model::{Model, check_one, check_unused};
 use super::{Computed, ScoreOptions, ScoredRun, Scores};
 use crate::error::Result;
-use crate::graph::Dataset;
+use crate::graph::{Dataset, Spill};
 use crate::infer::embed::Source;
 use crate::infer::tree_table::reconstruction_scores;
 use crate::run::bundle::{Bundle, Reads};
@@ -27,17 +27,18 @@ impl<B: GraphBackend> Model<B> for Reconstruction {
         }
         let dataset = Dataset::open(&options.data)?;
         check_data(bundle, options, &dataset, Reads::Features)?;
-        let z =
-            Source::of_stage1(&options.checkpoint, &options.data).read::<B>(&dataset, &options.data, &devices[0])?;
-        let scores = reconstruction_scores(&dataset.graph, &z);
+        let source = Source::of_stage1(&options.checkpoint, &options.data);
+        let z = source.read::<B>(&dataset, &options.data, &options.spill, &devices[0])?;
+        let scores = reconstruction_scores(&dataset.graph, z.as_f32());
         Ok(Computed { dataset, scores: Scores::Anomaly(scores), embeddings: options.embeddings.then_some(z) })
     }
 
     fn explain(&self, run: &ScoredRun, nodes: &[u32], device: &B::Device) -> Result<Vec<Explanation>> {
         let names = &Names::new(&run.dataset, &run.scores);
-        let z = Source::of_stage1(run.run.path(), &run.data).read::<B>(&run.dataset, &run.data, device)?;
+        let source = Source::of_stage1(run.run.path(), &run.data);
+        let z = source.read::<B>(&run.dataset, &run.data, &Spill::default(), device)?;
         let known = Known::of(run, &z);
-        let explain = |&node: &u32| stage1::explain(names, z.view(), run.probability(node), known.as_ref(), node);
+        let explain = |&node: &u32| stage1::explain(names, z.as_f32(), run.probability(node), known.as_ref(), node);
         nodes.iter().map(explain).collect()
     }
 }

@@ -11,7 +11,7 @@ use crate::config::{AutoConfig, ClassifyConfig, RunConfig, Stage2Config, Stage2I
 use crate::data::class_split::ClassSplit;
 use crate::data::split::{Split, SplitFractions};
 use crate::error::{Error, Result};
-use crate::graph::{Dataset, EdgeReading, Filling, read_embeddings};
+use crate::graph::{Dataset, EdgeReading, Filling, open_embeddings};
 use crate::infer::tree_table::reconstruction_scores;
 use crate::metrics::Calibration;
 use crate::run::RunDir;
@@ -158,7 +158,9 @@ impl ScoredRun {
         )?;
         let nodes = dataset.graph.num_nodes();
         let scores = match stage {
-            Stage::Reconstruction => reconstruction_scores(&dataset.graph, &read_embeddings(&file, Some(nodes))?),
+            Stage::Reconstruction => {
+                reconstruction_scores(&dataset.graph, open_embeddings(&file, Some(nodes))?.as_f32())
+            }
             Stage::Attention | Stage::Trees | Stage::Classes | Stage::Ensemble => read_scores(&file, nodes)?,
         };
         let split = match (divided(&config, &dataset)?, &dataset.labels) {

@@ -1,7 +1,6 @@
 //! Stage 3: scores and explanations of a tree ensemble.
 
 use graphsieve_kernels::GraphBackend;
-use ndarray::Array2;
 
 use super::explain::Explanation;
 use super::explain::names::Names;
@@ -12,9 +11,9 @@ use super::model::{Model, check_one, check_unused, other_task};
 use super::{Computed, ScoreOptions, ScoredRun, Scores};
 use crate::config::RunConfig;
 use crate::error::Result;
-use crate::graph::Dataset;
+use crate::graph::{Dataset, Spill};
 use crate::infer::tree_table::{TableOptions, table};
-use crate::models::tree_ensemble::{TreeCheckpoint, matrix};
+use crate::models::tree_ensemble::TreeCheckpoint;
 use crate::run::bundle::{Bundle, Reads};
 
 /// Trees.
@@ -32,12 +31,13 @@ impl<B: GraphBackend> Model<B> for Trees {
             run: options.checkpoint.is_dir().then_some(options.checkpoint.as_path()),
             data: &options.data,
             input: options.input.as_deref(),
+            spill: &options.spill,
         };
         let table = table::<B>(&place, &self.0, &dataset, &devices[0])?;
         if self.0.inputs.neighbourhood.edge_values {
             dataset.load_edge_values()?;
         }
-        let scores = Scores::Anomaly(self.0.ensemble.predict(&matrix(&table)?)?);
+        let scores = Scores::Anomaly(self.0.ensemble.predict_table(&table)?);
         Ok(Computed { dataset, scores, embeddings: None })
     }
 
@@ -49,9 +49,10 @@ impl<B: GraphBackend> Model<B> for Trees {
             _ => None,
         };
         let input = config.data.embeddings.as_deref().filter(|given| trained.as_deref() != Some(*given));
-        let options = TableOptions { checkpoint: path, run: Some(path), data: &run.data, input };
+        let spill = &Spill::default();
+        let options = TableOptions { checkpoint: path, run: Some(path), data: &run.data, input, spill };
         let table = table::<B>(&options, &self.0, &run.dataset, device)?;
-        let embeddings: Option<Array2<f32>> = stage3::embeddings_of(&table, run.dataset.graph.num_nodes());
+        let embeddings = stage3::embeddings_of(&table);
         let known = embeddings.as_ref().and_then(|z| Known::of(run, z));
         let forest = Forest { names, checkpoint: &self.0, table: &table, data: &run.data, known: known.as_ref() };
         nodes.iter().map(|&node| forest.explain::<B>(run.probability(node), node, device)).collect()

@@ -117,8 +117,8 @@ pub fn dealt(drawn: &[LabelledPairs], part: usize, of: usize) -> Vec<LabelledPai
     dealt.filter(|pairs| pairs.positives > 0).collect()
 }
 
-/// A part of `drawn`, which are [`labelled_pairs`], and what one of its pairs counts in the mean over all of them. A
-/// part that has none of them has some that count nothing.
+/// A part of `drawn`, which are [`labelled_pairs`], and the weight of one of its pairs in the mean over all of them.
+/// A part without pairs gets some, of weight 0.
 pub fn part_of(drawn: &[LabelledPairs], shard: Shard) -> (Vec<LabelledPairs>, f64) {
     let total: usize = drawn.iter().map(|pairs| pairs.dst.len()).sum();
     let own: Vec<_> = drawn.iter().map(|pairs| pairs.part(shard)).filter(|pairs| pairs.positives > 0).collect();

@@ -73,7 +73,7 @@ pub fn model<B: GraphBackend + TreeBackend>(config: &RunConfig) -> &dyn Fit<B> {
 
 impl<B: GraphBackend + TreeBackend> Fit<B> for Stage1Config {
     fn run(&self, options: &RunOptions, rank: Option<&Rank<B>>, device: &B::Device) -> Result<Option<Outcome>> {
-        let left = auto_encoder::run_with::<B>(self, options, rank, device)?;
+        let left = auto_encoder::run::<B>(self, options, rank, device)?;
         Ok(left.map(|stage1| Outcome { stage1: Some(stage1), ..Outcome::default() }))
     }
 
@@ -84,7 +84,7 @@ impl<B: GraphBackend + TreeBackend> Fit<B> for Stage1Config {
 
 impl<B: GraphBackend + TreeBackend> Fit<B> for Stage2Config {
     fn run(&self, options: &RunOptions, rank: Option<&Rank<B>>, device: &B::Device) -> Result<Option<Outcome>> {
-        let left = attention::run_with::<B>(self, options, rank, device)?;
+        let left = attention::run::<B>(self, options, rank, device)?;
         Ok(left.map(|stage2| Outcome { stage2: Some(stage2), ..Outcome::default() }))
     }
 
@@ -107,7 +107,7 @@ impl<B: GraphBackend + TreeBackend> Fit<B> for Stage3Config {
 
 impl<B: GraphBackend + TreeBackend> Fit<B> for ClassifyConfig {
     fn run(&self, options: &RunOptions, rank: Option<&Rank<B>>, device: &B::Device) -> Result<Option<Outcome>> {
-        let left = classifier::run_with::<B>(self, options, rank, device)?;
+        let left = classifier::run::<B>(self, options, rank, device)?;
         Ok(left.map(|classify| Outcome { classify: Some(classify), ..Outcome::default() }))
     }
 

@@ -1,11 +1,16 @@
 //! What trainings on sampled mini-batches decide before they start, and what they say afterwards.
 
-use graphsieve_kernels::GraphBackend;
+use std::fs;
 
+use burn::tensor::{DType, Tensor};
+use graphsieve_kernels::{CollectiveBackend, GraphBackend};
+
+use super::ranks::{Rank, failed, told};
 use crate::config::{HotBy, LoaderConfig, Transfer};
 use crate::error::{Error, Result};
 use crate::infer::plan::memory_of;
 use crate::loader::{BatchStats, FeatureStore, Footprint, Hot, PlacementInput, undrawable};
+use crate::models::parameters::to_host;
 use crate::sampler::NeighbourSampler;
 
 /// Batches of the presampled epoch that decide which features stay on the device.
@@ -46,12 +51,9 @@ pub fn placement<B: GraphBackend>(
         4 * (of.forward.num_words() + carried + sampler.config().words_of_weights(at)) as u64
     });
     let csr = csr.sum();
-    let cached = match store.is_resident() {
-        // What is free now is free beside them.
-        true if loader.memory == 0.0 => 0,
-        true => store.bytes() as u64,
-        false => (graph.num_nodes() as f64 * loader.hot) as u64 * store.row_bytes() as u64,
-    };
+    // What is free now is free beside the rows that are there already.
+    let there = if loader.memory == 0.0 { 0 } else { store.bytes_on_device() as u64 };
+    let cached = there + if store.is_resident() { 0 } else { hot_bytes(loader, store) };
     // A device that does not tell is taken to have enough: features or a share of them lie there anyhow.
     let free = memory_of::<B>(loader, store.device()).unwrap_or(4 * (cached + csr));
     PlacementInput {
@@ -60,28 +62,69 @@ pub fn placement<B: GraphBackend>(
         // Half of the rest is for the batches.
         reserve: cached + free.saturating_sub(cached) / 2,
         no_kernel: undrawable::<B>(sampler, store.device()),
-        reaches: store.source().is_some() && !is_tight::<B>(loader, store.device()),
+        reaches: (store.source().is_some() || store.is_divided()) && !is_tight::<B>(loader, store.device()),
         zero_copy: store.can_pin(),
     }
 }
 
-/// The store as rows are to leave it, and how that is.
+/// Bytes of the rows that stay on the device whatever else is there.
+fn hot_bytes<B: GraphBackend>(loader: &LoaderConfig, store: &FeatureStore<B>) -> u64 {
+    (store.num_rows() as f64 * loader.hot) as u64 * store.row_bytes() as u64
+}
+
+/// What tells the hosts of ranks apart, where the system has it; ranks that are threads are of one.
+const HOST: &str = "/proc/sys/kernel/random/boot_id";
+
+/// Whether the ranks divide the features: all are of one host, one of them lacks the memory for `whole` ones, and all
+/// have it for a `part`.
 ///
 /// # Errors
-/// [`Error::Device`] for a transfer that is asked for and that the device does not have.
+/// A rank that fails.
+fn divide<B: GraphBackend>(whole: bool, part: bool, rank: &Rank<B>, device: &B::Device) -> Result<bool> {
+    let own = fs::read_to_string(HOST).unwrap_or_default();
+    let host: String = told::<B, _>(rank, &own, device)?;
+    let votes = [!whole, part && host == own].map(|vote| f32::from(u8::from(vote)));
+    let votes = Tensor::<<B as CollectiveBackend>::Plain, 1>::from_data(votes, (rank.device(), DType::F32));
+    let votes = to_host(rank.all_reduce(votes).map_err(failed)?);
+    Ok(votes[0] > 0.0 && votes[1] as usize == rank.ranks())
+}
+
+/// The store as rows are to leave it, and how that is. Several ranks decide together whether they divide the rows.
+///
+/// # Errors
+/// [`Error::Device`] for a transfer that is asked for and that the device does not have; a rank that fails.
 pub fn transferred<B: GraphBackend>(
     store: FeatureStore<B>,
     loader: &LoaderConfig,
+    rank: Option<&Rank<B>>,
 ) -> Result<(FeatureStore<B>, String)> {
     let all = store.bytes() as u64;
     let bytes = Footprint::bytes(all);
     let available = memory_of::<B>(loader, store.device());
     let may = B::SAMPLES && !is_tight::<B>(loader, store.device());
-    let fits = may && available.is_some_and(|available| all <= available / RESIDENT_SHARE);
+    let fits = |bytes: u64| may && available.is_some_and(|available| bytes <= available / RESIDENT_SHARE);
+    if let Some(rank) = rank.filter(|rank| rank.ranks() > 1) {
+        let part = all.div_ceil(rank.ranks() as u64);
+        let why = match loader.transfer {
+            Transfer::Divided => Some("as asked for"),
+            Transfer::Auto => divide::<B>(fits(all), fits(part + hot_bytes(loader, &store)), rank, store.device())?
+                .then_some("all are more than a quarter of what a device has"),
+            _ => None,
+        };
+        if let Some(why) = why {
+            let (ranks, part) = (rank.ranks(), Footprint::bytes(part));
+            let how = format!("features: {bytes} divided over {ranks} ranks, {part} on the device of each: {why}");
+            return Ok((store.divided(rank.rank(), ranks), how));
+        }
+    }
     match loader.transfer {
         Transfer::Gathered => return Ok((store, "features: gathered by the processor, as asked for".into())),
         Transfer::Resident => return Ok((store.resident(), format!("features: {bytes} on the device, as asked for"))),
-        Transfer::Auto if fits => {
+        Transfer::Divided => {
+            let how = format!("features: {bytes} on the device: there is one rank to divide them over");
+            return Ok((store.resident(), how));
+        }
+        Transfer::Auto if fits(all) => {
             let how = format!("features: {bytes} on the device, no more than a quarter of what it has");
             return Ok((store.resident(), how));
         }

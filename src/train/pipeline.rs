@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use graphsieve_kernels::{GraphBackend, TreeBackend};
 
+use super::ranks::alone;
 use super::session::{RunOptions, check_same_settings};
 use super::stage3;
 use super::tasks::{attention, auto_encoder};
@@ -55,14 +56,15 @@ pub fn run<B: GraphBackend + TreeBackend>(
             log::info!("data of {}; [synth] is for a run that finds none", config.data.path.display());
         }
     }
-    let stage1: Stage1Outcome =
-        stage(&run, "stage1", options, |options| auto_encoder::run::<B>(&config.stage1, options, device))?;
+    let stage1: Stage1Outcome = stage(&run, "stage1", options, |options| {
+        auto_encoder::run::<B>(&config.stage1, options, None, device).map(alone)
+    })?;
     let mut second = config.stage2.clone();
     if second.data.input == Stage2Input::Embeddings {
         second.data.embeddings = Some(stage1.run.clone());
     }
     let stage2: Stage2Outcome =
-        stage(&run, "stage2", options, |options| attention::run::<B>(&second, options, device))?;
+        stage(&run, "stage2", options, |options| attention::run::<B>(&second, options, None, device).map(alone))?;
     let stage3 = match config.stage3.clone() {
         None => None,
         Some(mut third) => {

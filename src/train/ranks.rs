@@ -5,6 +5,10 @@
 //! loss of the mini-batch. Gradients of all parameters are added up as one vector: all ranks take the same step.
 //! Rank 0 decides and writes; it tells the others epoch by epoch whether there is another one.
 //!
+//! Where features are divided for mini-batches, a rank gets the rows that it lacks from the others before each step, on
+//! the thread of the step and by its communicator: exchanges of rows, of gradients and of validations follow each other
+//! in one order on all ranks.
+//!
 //! In passes over the whole graph every rank has a shard of the labels, edges and pairs that the loss reads. Where all
 //! rows are computed, in Stages 1 and 2 with `train.rows = "all"` and in a classification, they are divided: a rank has
 //! the edges into its own nodes, and gets the rows of all others between the layers
@@ -49,12 +53,12 @@ pub fn shard_of<B: GraphBackend>(rank: Option<&Rank<B>>) -> Shard {
     rank.map_or(Shard::WHOLE, |rank| Shard { rank: rank.rank(), ranks: rank.ranks() })
 }
 
-/// The rank whose part of the rows something is.
+/// The rank of a training whose rows are divided: there always is one.
 pub fn of_part<R>(rank: Option<&R>) -> &R {
     rank.unwrap_or_else(|| unreachable!("a part is that of a rank"))
 }
 
-/// What a training that has no other ranks left.
+/// What a training on one rank left: rank 0 always leaves something.
 pub fn alone<T>(left: Option<T>) -> T {
     left.unwrap_or_else(|| unreachable!("one rank alone is rank 0"))
 }
@@ -90,8 +94,7 @@ pub fn check(config: &RunConfig, ranks: usize) -> Result<()> {
     })
 }
 
-/// What all ranks do that have plans of their own: mini-batches where one of them needs them, since devices need not
-/// have the same memory.
+/// One plan for all ranks: mini-batches where any of them needs them, since devices need not have the same memory.
 ///
 /// # Errors
 /// A rank that fails.
@@ -209,7 +212,7 @@ pub fn as_rank<B: GraphBackend, T>(rank: &Rank<B>, work: impl FnOnce() -> Result
 /// `work` of all ranks on threads of this process; what rank 0 leaves.
 ///
 /// # Errors
-/// That of the rank that failed first of itself.
+/// That of the first rank that failed by itself, and not because another one did.
 pub fn on_threads<B: GraphBackend, T: Send>(
     ranks: Vec<(Rank<B>, B::Device)>,
     work: impl Fn(&Rank<B>, &B::Device) -> Result<Option<T>> + Sync,

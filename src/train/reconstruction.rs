@@ -3,7 +3,7 @@
 use burn::tensor::backend::Backend;
 use burn::tensor::{Tensor, TensorData};
 use graphsieve_kernels::{GraphBackend, PairList, bce_with_logits_sum, pair_dot};
-use ndarray::Array2;
+use ndarray::ArrayView2;
 use serde::{Deserialize, Serialize};
 
 use super::edges::{LabelledPairs, part_of};
@@ -153,7 +153,7 @@ impl Pairs {
 pub fn metrics<B: GraphBackend>(
     host: &HeteroGraph,
     drawn: &[LabelledPairs],
-    z: &Array2<f32>,
+    z: ArrayView2<f32>,
     device: &B::Device,
 ) -> Result<Option<EdgeMetrics>> {
     let Pairs { nodes, lists, targets, .. } = Pairs::new(host, drawn, Rows::Reachable);

@@ -9,6 +9,7 @@ use super::ranks::{Rank, failed};
 use super::sampled::Sampled;
 use super::task::{Losses, Task};
 use crate::error::Result;
+use crate::loader::BatchStats;
 
 /// The passes of a training, one epoch after the other.
 pub enum Runner<B: GraphBackend, T: Task<B>> {
@@ -25,7 +26,7 @@ pub struct Step<B: GraphBackend, D> {
     pub share: f64,
     /// Whether it ends the epoch.
     pub last: bool,
-    /// Another model may be trained in this process. Nobody waits for a mini-batch within it.
+    /// Held during the step, because other models may be trained in this process; not while a mini-batch is waited for.
     pub turn: AutodiffTurn,
 }
 
@@ -51,7 +52,7 @@ impl<B: GraphBackend, T: Task<B>> Runner<B, T> {
                 Ok(Step { losses: task.epoch(model, input, rank)?, share: 1.0, last: true, turn })
             }
             Runner::Sampled(sampled) => {
-                let (batch, share, last) = sampled.next_batch()?;
+                let (batch, share, last) = sampled.next_batch(rank)?;
                 let turn = autodiff_turn();
                 Ok(Step { losses: task.batch(model, batch)?, share, last, turn })
             }
@@ -107,6 +108,14 @@ impl<B: GraphBackend, T: Task<B>> Runner<B, T> {
         match self {
             Runner::Full(_) => None,
             Runner::Sampled(sampled) => Some(sampled.placement.to_string()),
+        }
+    }
+
+    /// What was loaded so far, in mini-batches.
+    pub fn stats(&self) -> Option<BatchStats> {
+        match self {
+            Runner::Full(_) => None,
+            Runner::Sampled(sampled) => Some(sampled.stats()),
         }
     }
 

@@ -7,6 +7,7 @@ use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 
 use super::loading::{PRESAMPLED, hot, loaded, placement};
+use super::ranks::Rank;
 use crate::config::LoaderConfig;
 use crate::error::Result;
 use crate::graph::HeteroGraph;
@@ -70,12 +71,13 @@ impl<B: GraphBackend, P: Send + 'static> Sampled<B, P> {
         Ok(Self { placement, loader, device })
     }
 
-    /// The next mini-batch, its share of the epoch, and whether it ends it.
+    /// The next mini-batch, its share of the epoch, and whether it ends it. Ranks that divide the features all ask for
+    /// it.
     ///
     /// # Errors
-    /// What a thread of the loader ran into.
-    pub fn next_batch(&mut self) -> Result<(Batch<Autodiff<B>, P>, f64, bool)> {
-        let next = self.loader.next();
+    /// What a thread of the loader ran into; a rank that fails.
+    pub fn next_batch(&mut self, rank: Option<&Rank<B>>) -> Result<(Batch<Autodiff<B>, P>, f64, bool)> {
+        let next = self.loader.next_of(rank);
         let Batch { number, x, blocks, seed_rows, nodes, payload: Part { payload, share, last }, stats } =
             next.unwrap_or_else(|| unreachable!("there is a batch for every step of every epoch"))?;
         Ok((Batch { number, x, blocks, seed_rows, nodes, payload, stats }, share, last))

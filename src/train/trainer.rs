@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::optimiser::{Optimiser, learning_rate};
 use super::position::Position;
-use super::ranks::{Next, Rank, alone, settled, shard_of, shared, told};
+use super::ranks::{Next, Rank, settled, shard_of, shared, told};
 use super::runner::{Epoch, Runner};
 use super::session::{Restored, RunOptions, Session, Start, best_file, check_finite, open_or_create, restored};
 use super::task::{Judgement, Task};
@@ -22,8 +22,8 @@ use crate::models::weights::Weights;
 use crate::run::bundle::Origin;
 use crate::run::interrupt;
 
-/// Epochs whose losses are on the device. The allocator goes through all that lives there for every tensor that it
-/// makes.
+/// Epochs whose losses wait on the device to be read, at most: the allocator goes through all tensors there for every
+/// new one.
 const MAX_UNREAD: usize = 32;
 
 /// A training in progress, without files.
@@ -172,28 +172,14 @@ impl<'t, B: GraphBackend, T: Task<B>> Trainer<'t, B, T> {
     }
 }
 
-/// Trains `task` in a run of its own, or goes on with the run that `options` name. `notes` are told when the run
-/// begins.
-///
-/// # Errors
-/// A run or a checkpoint that cannot be used, files that cannot be written, a loss that is not finite, or an
-/// interruption (everything is saved then).
-pub fn train<B: GraphBackend, T: Task<B>>(
-    task: &T,
-    place: &Place<'_>,
-    options: &RunOptions,
-    notes: &[String],
-    device: &B::Device,
-) -> Result<Trained<T::Inner>> {
-    Ok(alone(train_with(task, place, options, notes, None, device)?))
-}
-
-/// The same as one of several ranks, where there are any. The others read and write no run; what they leave is nothing
+/// Trains `task` in a run of its own, or goes on with the run that `options` name; as one of several ranks, where there
+/// are any. `notes` are told when the run begins. The other ranks read and write no run; what they leave is nothing
 /// where rank 0 was asked to stop.
 ///
 /// # Errors
-/// As for [`train`], and where another rank fails.
-pub fn train_with<B: GraphBackend, T: Task<B>>(
+/// A run or a checkpoint that cannot be used, files that cannot be written, a loss that is not finite, another rank
+/// that fails, or an interruption (everything is saved then).
+pub fn train<B: GraphBackend, T: Task<B>>(
     task: &T,
     place: &Place<'_>,
     options: &RunOptions,

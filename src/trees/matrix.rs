@@ -1,9 +1,9 @@
-//! A borrowed row-major feature matrix.
+//! A borrowed feature matrix.
 
 use super::refuse;
 use crate::error::Result;
 
-/// A row-major feature matrix, f32 or f64, that is only borrowed.
+/// A feature matrix, f32 or f64, that is only borrowed: row-major, or in [`Parts`] side by side that are.
 ///
 /// # Example
 /// ```
@@ -21,6 +21,39 @@ pub struct Matrix<'a> {
 enum Values<'a> {
     F32(&'a [f32]),
     F64(&'a [f64]),
+    Parts(&'a Parts<'a>),
+}
+
+/// Row-major matrices of f32 that stand side by side.
+#[derive(Clone, Debug)]
+pub struct Parts<'a> {
+    rows: usize,
+    /// Values and columns of each.
+    parts: Vec<(&'a [f32], usize)>,
+    /// By column: its part, and its place there.
+    columns: Vec<(u32, u32)>,
+}
+
+impl<'a> Parts<'a> {
+    /// Parts of so many rows, each with its values and number of columns.
+    ///
+    /// # Panics
+    /// For a part of another length.
+    pub fn new(rows: usize, parts: impl IntoIterator<Item = (&'a [f32], usize)>) -> Self {
+        let parts: Vec<_> = parts.into_iter().collect();
+        let mut columns = Vec::new();
+        for (at, (values, width)) in (0..).zip(&parts) {
+            assert_eq!(values.len(), rows * width, "Parts: expected {rows} rows of {width} columns");
+            columns.extend((0..*width as u32).map(|place| (at, place)));
+        }
+        Self { rows, parts, columns }
+    }
+
+    fn get(&self, row: usize, col: usize) -> f64 {
+        let (part, place) = self.columns[col];
+        let (values, width) = self.parts[part as usize];
+        values[row * width + place as usize] as f64
+    }
 }
 
 impl<'a> Matrix<'a> {
@@ -40,6 +73,16 @@ impl<'a> Matrix<'a> {
         Ok(Matrix { rows: rows_of(values.len(), cols)?, cols, values: Values::F64(values) })
     }
 
+    /// The columns of all parts.
+    ///
+    /// # Errors
+    /// [`Error::Data`](crate::Error::Data) without a column or for too many rows.
+    pub fn parts(parts: &'a Parts<'a>) -> Result<Self> {
+        let (rows, cols) = (parts.rows, parts.columns.len());
+        rows_of(rows * cols, cols)?;
+        Ok(Matrix { rows, cols, values: Values::Parts(parts) })
+    }
+
     /// Number of rows.
     pub fn rows(&self) -> usize {
         self.rows
@@ -56,6 +99,7 @@ impl<'a> Matrix<'a> {
         match self.values {
             Values::F32(v) => v[row * self.cols + col] as f64,
             Values::F64(v) => v[row * self.cols + col],
+            Values::Parts(parts) => parts.get(row, col),
         }
     }
 
@@ -65,6 +109,7 @@ impl<'a> Matrix<'a> {
         match self.values {
             Values::F32(v) => out.iter_mut().zip(&v[span]).for_each(|(o, &v)| *o = v as f64),
             Values::F64(v) => out.copy_from_slice(&v[span]),
+            Values::Parts(parts) => out.iter_mut().enumerate().for_each(|(col, o)| *o = parts.get(row, col)),
         }
     }
 }
@@ -103,6 +148,17 @@ pub(super) fn check_row_count(rows: usize) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn parts_are_read_as_one_matrix() {
+        let (left, right) = ([1.0, 2.0, 3.0, 4.0], [5.0, 6.0]);
+        let parts = Parts::new(2, [(&left[..], 2), (&right[..], 1)]);
+        let x = Matrix::parts(&parts).unwrap();
+        let mut row = [0.0; 3];
+        x.row_into(1, &mut row);
+        assert_eq!((x.rows(), x.cols(), x.get(0, 2), row), (2, 3, 5.0, [3.0, 4.0, 6.0]));
+        assert!(Matrix::parts(&Parts::new(2, [])).is_err());
+    }
 
     #[test]
     fn rows_are_counted_up_to_what_32_bits_can_number() {

@@ -40,7 +40,7 @@ pub use fixed_point::Gradients;
 pub use forest::{Forest, ForestParams};
 pub use grow_rule::GrowRule;
 pub use importance::Importance;
-pub use matrix::Matrix;
+pub use matrix::{Matrix, Parts};
 pub use objective::{ClassWeight, Objective};
 pub use shap::Attributions;
 pub use split::{Counts, SplitRule};

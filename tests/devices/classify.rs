@@ -8,7 +8,7 @@ use burn::backend::Autodiff;
 use burn::tensor::{DType, Tensor, TensorData};
 use graphsieve::config::{ClassifyConfig, Draw, EdgeReads, Jump, LayerKind, LoaderMode, Norm, TimeEncodingKind};
 use graphsieve::data::class_split::ClassSplit;
-use graphsieve::graph::{Adjacency, Ages, EdgeMatrix, Features, HeteroGraph, Relation, RelationSpec};
+use graphsieve::graph::{Adjacency, Ages, EdgeMatrix, Features, HeteroGraph, Relation, RelationSpec, Spill};
 use graphsieve::infer::layerwise_classes::class_logits;
 use graphsieve::infer::sampled_input::SampledInput;
 use graphsieve::loader::{Batch, FeatureStore, Job, Loader, LoaderOptions};
@@ -725,7 +725,8 @@ pub mod bodies {
             let logits = model.forward(&DeviceGraph::upload(&graph, device).unwrap(), &x, None);
             assert_eq!(logits.dtype(), DType::F16);
             let input = SampledInput::new(&spec, &graph, &features, DType::F16).unwrap();
-            let by_layers = class_logits(&[(model.clone(), device.clone())], &spec, &input, None).unwrap();
+            let by_layers =
+                class_logits(&[(model.clone(), device.clone())], &spec, &input, None, &Spill::default()).unwrap();
             for got in [to_host(logits), by_layers] {
                 // Eleven bits, over up to three layers of sums.
                 let close = |(a, b): (&f32, &f32)| (a - b).abs() <= 1e-2 * b.abs().max(1.0);
@@ -739,8 +740,10 @@ pub mod bodies {
             let model = model::<B>(&spec, device);
             let want = to_host(full_logits(&model, &spec, &features, device));
             let input = SampledInput::new(&spec, &graph_of(&spec), &features, DType::F32).unwrap();
-            for replicas in [1, 3] {
-                let got = class_logits(&vec![(model.clone(), device.clone()); replicas], &spec, &input, None).unwrap();
+            // In files they are the same.
+            for (replicas, most) in [(1, None), (3, Some(1))] {
+                let (on, spill) = (vec![(model.clone(), device.clone()); replicas], std::env::temp_dir());
+                let got = class_logits(&on, &spec, &input, None, &Spill::new(most, spill)).unwrap();
                 assert_eq!(got.len(), NODES * CLASSES);
                 let close = |(a, b): (&f32, &f32)| (a - b).abs() <= 1e-5 * b.abs().max(1.0);
                 assert!(got.iter().zip(&want).all(close), "{spec:?}, {replicas} replicas");

@@ -9,7 +9,9 @@ use burn::tensor::{DType, Tensor};
 use burn_flex::Flex;
 use graphsieve::config::{Draw, Jump, LoaderMode, Norm, OwnTransform, Stage2Config, Stage2Model};
 use graphsieve::data::synth::{self, Preset, SynthConfig};
-use graphsieve::graph::{Adjacency, Ages, Dataset, EdgeMatrix, Features, HeteroGraph, Relation, RelationSpec, Rows};
+use graphsieve::graph::{
+    Adjacency, Ages, Dataset, EdgeMatrix, Features, HeteroGraph, Relation, RelationSpec, Rows, Spill,
+};
 use graphsieve::infer::{
     attention::{attention_scores, edge_inputs, own_types},
     layerwise,
@@ -27,8 +29,8 @@ use graphsieve::train::tasks::attention::Attention;
 use graphsieve_kernels::on_every_backend;
 use graphsieve_kernels::testing::harness::{Requirement, Trial};
 use graphsieve_kernels::{
-    Age, DeviceSampler, DropEdge, GraphBackend, Message, NodeDraw, PinnedRows, Reduce, RowBuffer, RowIds,
-    SampleBackend, SampleRelation, SampleRows, SampleWeights, Strategy, gspmm,
+    Age, COLLECTIVE_DEADLINE, Communicator, DeviceSampler, DropEdge, GraphBackend, Message, NodeDraw, PinnedRows,
+    Reduce, RowBuffer, RowIds, SampleBackend, SampleRelation, SampleRows, SampleWeights, Strategy, gspmm,
 };
 
 use crate::gradients::{assert_same, gradients};
@@ -256,16 +258,20 @@ mod bodies {
             let f32 = DType::F32;
             let x: Vec<Tensor<B, 2>> = upload_features(host.node_types(), features, f32, device).unwrap();
             let want = attention_scores(&model, &graph, &x, None);
-            let got =
-                layerwise::scores(&vec![(model.clone(), device.clone()); 2], &Arc::new(host), features, f32, None)
-                    .unwrap();
+            let (replicas, host) = (vec![(model.clone(), device.clone()); 2], Arc::new(host));
+            let [got, in_files] = [None, Some(1)].map(|most| {
+                let spill = Spill::new(most, std::env::temp_dir());
+                layerwise::scores(&replicas, &host, features, f32, None, &spill).unwrap()
+            });
+            assert!(got.scores == in_files.scores && in_files.embeddings.bytes_in_memory() == 0);
+            assert!(got.embeddings.as_f32() == in_files.embeddings.as_f32());
             assert!(
                 got.scores.iter().zip(&want.scores).all(|(a, b)| (a - b).abs() < 1e-6),
                 "{heads} heads, {connections:?}"
             );
             let embeddings = want.embedding_matrix();
             let close = |(a, b): (&f32, &f32)| (a - b).abs() <= 1e-5 * b.abs().max(1.0);
-            assert!(got.embeddings.iter().zip(&embeddings).all(close), "{heads} heads");
+            assert!(got.embeddings.as_f32().iter().zip(&embeddings).all(close), "{heads} heads");
         }
     }
 
@@ -464,6 +470,12 @@ mod bodies {
             Ok(store) => stores.push(store),
             Err((_, reason)) => eprintln!("without page-locked memory: {reason}"),
         }
+        // One rank asks itself.
+        let mut ranks = Communicator::<B::Plain>::threads(1, COLLECTIVE_DEADLINE, &Default::default());
+        let rank = ranks.pop();
+        if B::SAMPLES {
+            stores.push(store.clone().divided(0, 1));
+        }
         for store in stores {
             let load = |placement: Placement, window: bool, first_reverse: bool| {
                 let config = SamplerConfig::new(&[Fanout::Most(4), Fanout::All], graph.relations().len());
@@ -495,12 +507,12 @@ mod bodies {
                 };
                 let mut on_host = load(Placement::Host, window, true).unwrap();
                 let mut batches = 0;
-                for (got, want) in on_device.by_ref().zip(on_host.by_ref()) {
+                while let (Some(got), Some(want)) = (on_device.next_of(rank.as_ref()), on_host.next_of(rank.as_ref())) {
                     let (got, want) = (got.unwrap(), want.unwrap());
                     let name = format!("{placement:?}, window {window}, batch {}", got.number);
                     let counts = |batch: &Batch<B>| (batch.number, batch.stats.rows, batch.stats.edges);
                     assert_eq!(counts(&got), counts(&want), "{name}");
-                    if !store.is_resident() {
+                    if !store.is_resident() && !store.is_divided() {
                         let moved = |batch: &Batch<B>| {
                             let BatchStats { shared, hot, fetched, bytes, .. } = batch.stats;
                             (shared, hot, fetched, bytes)
@@ -511,7 +523,7 @@ mod bodies {
                     batches += 1;
                 }
                 assert_eq!(batches, 16);
-                assert!(on_device.stats().bytes > 0 || store.is_resident());
+                assert!(on_device.stats().bytes > 0 || store.is_resident() || store.is_divided());
             }
         }
     }

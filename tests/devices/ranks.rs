@@ -20,7 +20,6 @@ pub fn trials() -> Vec<Trial> {
 }
 
 const KILLS: usize = 20;
-const RANKS: usize = 2;
 const EPOCHS: usize = 60;
 
 fn train(run: &str) -> Vec<String> {
@@ -40,18 +39,24 @@ fn train(run: &str) -> Vec<String> {
     fixed.into_iter().chain(set.into_iter().flatten()).collect()
 }
 
+/// As many as there are devices, four at most.
+fn count() -> usize {
+    graphsieve_kernels::device::probe_cuda().unwrap().min(4)
+}
+
 /// The processes of `arguments`, one for each rank.
 fn launched(sandbox: &Sandbox, arguments: &[String]) -> Vec<Child> {
     // Ranks meet behind the port of the launcher.
     let free = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
+    let ranks = count();
     let start = |rank: usize| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_graphsieve"));
         command.args(arguments).current_dir(sandbox.path("")).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let numbers = [("RANK", rank), ("LOCAL_RANK", rank), ("WORLD_SIZE", RANKS), ("MASTER_PORT", free as usize - 1)];
+        let numbers = [("RANK", rank), ("LOCAL_RANK", rank), ("WORLD_SIZE", ranks), ("MASTER_PORT", free as usize - 1)];
         command.envs(numbers.map(|(name, number)| (name, number.to_string()))).env("MASTER_ADDR", "127.0.0.1");
         command.spawn().unwrap()
     };
-    (0..RANKS).map(start).collect()
+    (0..ranks).map(start).collect()
 }
 
 /// Losses by epoch, the last one of each.
@@ -84,13 +89,14 @@ fn a_process_that_is_killed_ends_all_and_the_run_goes_on_as_if_nothing_had_been(
             std::thread::sleep(Duration::from_millis(1));
         }
         std::thread::sleep(Duration::from_micros(7_919 * kill as u64));
-        ranks.remove(kill % RANKS).kill().unwrap();
+        let failing = kill % ranks.len();
+        ranks.remove(failing).kill().unwrap();
         let killed = Instant::now();
         for rank in ranks {
             let output = rank.wait_with_output().unwrap();
             let said = String::from_utf8_lossy(&output.stderr).into_owned();
             // It may have come to the end of the training before.
-            let lost = format!("rank {} is lost: its process ended", kill % RANKS);
+            let lost = format!("rank {failing} is lost: its process ended");
             assert!(output.status.success() || (output.status.code() == Some(1) && said.contains(&lost)), "{said}");
             assert!(!said.contains("panicked"), "{said}");
         }

@@ -9,7 +9,7 @@ use burn_flex::Flex;
 use graphsieve::config::{LoaderConfig, LoaderMode, RunConfig, Stage1Config, Transfer};
 use graphsieve::data::edge_split::EdgeSplit;
 use graphsieve::data::synth::{self, Preset, SynthConfig};
-use graphsieve::graph::{Dataset, read_embeddings};
+use graphsieve::graph::{Dataset, Spill, read_embeddings};
 use graphsieve::infer::embed::Stage1;
 use graphsieve::loader::Placement;
 use graphsieve::models::parameters::{Parameters, to_host};
@@ -76,7 +76,7 @@ fn one_batch_of_all_neighbours_has_the_loss_the_gradients_and_the_embeddings_of_
             }
             let own = parts.embed_all(&model.valid(), None).unwrap();
             assert_eq!(own.dim(), z.dim());
-            let off = own.iter().zip(&z).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+            let off = own.as_f32().iter().zip(z.as_f32()).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
             assert!(off <= 1e-5, "causal: {causal}, {transfer:?}: embeddings are off by {off}");
         }
     }
@@ -115,13 +115,19 @@ fn several_batches_find_edges_as_the_whole_graph_does() {
     let written = read_embeddings(batches.join("Z_embeddings_stage1.npy"), None).unwrap();
     let data = dir.path().join("data");
     let dataset = Dataset::open(&data).unwrap();
-    let embedded = || Stage1::open(&batches).unwrap().embed::<Flex>(&dataset, &data, &device).unwrap();
-    assert!(embedded() == written, "layer by layer as the training was");
+    let embedded =
+        || Stage1::open(&batches).unwrap().embed::<Flex>(&dataset, &data, &Spill::default(), &device).unwrap();
+    assert!(embedded().as_f32() == written, "layer by layer as the training was");
+    let spill = Spill::new(Some(1), dir.path().join("spilled"));
+    let in_files = Stage1::open(&batches).unwrap().embed::<Flex>(&dataset, &data, &spill, &device).unwrap();
+    assert!(in_files.bytes_in_memory() == 0 && in_files.as_f32() == written, "layers in files");
+    assert_eq!(fs::read_dir(dir.path().join("spilled")).unwrap().count(), 0);
     let kept = batches.join("config.toml");
     let text = fs::read_to_string(&kept).unwrap();
     assert_eq!(text.matches("mode = \"sampled\"").count(), 1);
     fs::write(&kept, text.replace("mode = \"sampled\"", "mode = \"full\"")).unwrap();
     let at_once = embedded();
+    let at_once = at_once.as_f32();
     assert!(at_once != written, "another way to compute them");
     let off = at_once.iter().zip(&written).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
     assert!(off <= 1e-5, "embeddings are off by {off}");

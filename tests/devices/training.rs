@@ -10,7 +10,7 @@ use graphsieve::config::{
 };
 use graphsieve::data::synth::{self, Preset, SynthConfig};
 use graphsieve::graph::{
-    Adjacency, Dataset, EdgeColumns, EdgeValues, Features, HeteroGraph, Labels, RelationSpec, Values,
+    Adjacency, Dataset, EdgeColumns, EdgeValues, Features, HeteroGraph, Labels, RelationSpec, Spill, Values,
 };
 use graphsieve::infer::embed::Stage1;
 use graphsieve::models::precision::dtype_on;
@@ -439,7 +439,9 @@ fn stage_1_embeds_and_both_stages_score_a_graph_that_no_training_saw() {
     let dataset = Dataset::open(&data).unwrap();
     let model = Stage1::open(&first).unwrap();
     let written = graphsieve::graph::read_embeddings(first.join("Z_embeddings_stage1.npy"), None).unwrap();
-    assert!(model.embed::<Flex>(&dataset, &data, &device).unwrap() == written, "the training's own rows, bit for bit");
+    let all = Spill::default();
+    let own = model.embed::<Flex>(&dataset, &data, &all, &device).unwrap();
+    assert!(own.as_f32() == written, "the training's own rows, bit for bit");
 
     // The same graph elsewhere has the scores of the run, another one has its own.
     let elsewhere = dir.path().join("elsewhere");
@@ -448,7 +450,13 @@ fn stage_1_embeds_and_both_stages_score_a_graph_that_no_training_saw() {
     let config = SynthConfig { seed: 9, ..SynthConfig::preset(Preset::Quickstart).scaled(0.1) };
     synth::generate(&config, &|_, _, _| ()).unwrap().write(&other).unwrap();
     let scores = |run: &Path, data: &Path| {
-        let options = ScoreOptions { checkpoint: run.into(), data: data.into(), input: None, embeddings: false };
+        let options = ScoreOptions {
+            checkpoint: run.into(),
+            data: data.into(),
+            input: None,
+            embeddings: false,
+            spill: Spill::default(),
+        };
         match score::compute::<Flex>(&options, &device).unwrap().scores {
             Scores::Anomaly(scores) => scores,
             Scores::Classes(_) => panic!("no classes"),
@@ -469,10 +477,10 @@ fn stage_1_embeds_and_both_stages_score_a_graph_that_no_training_saw() {
 
     let narrow = Features::from_f32(vec![0.0; nodes], nodes, 1);
     let narrow = Dataset::new(dataset.graph.clone(), Some(narrow), None, None);
-    let refused = model.embed::<Flex>(&narrow, &data, &device).unwrap_err().to_string();
+    let refused = model.embed::<Flex>(&narrow, &data, &all, &device).unwrap_err().to_string();
     assert!(refused.contains("columns, as the model was trained on") && refused.contains("found 1"), "{refused}");
     let renamed = HeteroGraph::new(vec![("account".into(), 4)], Vec::new()).unwrap();
     let renamed = Dataset::new(renamed, dataset.features.clone(), None, None);
-    let refused = model.embed::<Flex>(&renamed, &data, &device).unwrap_err().to_string();
+    let refused = model.embed::<Flex>(&renamed, &data, &all, &device).unwrap_err().to_string();
     assert!(refused.contains("as the model was trained on"), "{refused}");
 }

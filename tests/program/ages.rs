@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use burn_flex::Flex;
 use graphsieve::config::{LoaderMode, RunConfig, Stage2Config, Stage2Input, TimeEncodingKind};
-use graphsieve::graph::{Ages, Dataset, EdgeColumns, EdgeValues, Events, Relation, Values};
+use graphsieve::graph::{Ages, Dataset, EdgeColumns, EdgeValues, Events, Relation, Spill, Values};
 use graphsieve::models::weights::{ModelSpec, Weights};
 use graphsieve::run::evaluation::read_scores;
 use graphsieve::run::progress::Mode;
@@ -60,7 +60,13 @@ fn written(data: &Dataset) -> TempDir {
 }
 
 fn computed(run: &Path, data: &Path) -> Vec<f32> {
-    let options = ScoreOptions { checkpoint: run.into(), data: data.into(), input: None, embeddings: false };
+    let options = ScoreOptions {
+        checkpoint: run.into(),
+        data: data.into(),
+        input: None,
+        embeddings: false,
+        spill: Spill::default(),
+    };
     match score::compute::<Flex>(&options, &Default::default()).unwrap().scores {
         Scores::Anomaly(scores) => scores,
         Scores::Classes(_) => panic!("Stage 2 has scores"),

@@ -11,7 +11,7 @@ use graphsieve::config::{
     Stage3Config, TreeModel,
 };
 use graphsieve::graph::{
-    Adjacency, Dataset, Events, Features, HeteroGraph, Labels, RelationSpec, SplitRule, StoredSplit, TimeWindow,
+    Adjacency, Dataset, Events, Features, HeteroGraph, Labels, RelationSpec, Spill, SplitRule, StoredSplit, TimeWindow,
 };
 use graphsieve::infer::embed::Stage1;
 use graphsieve::run::evaluation::read_scores;
@@ -306,7 +306,13 @@ fn trained(data: &Dataset) -> Trained {
 }
 
 pub fn computed(run: &Path, data: &Path) -> Vec<f32> {
-    let options = ScoreOptions { checkpoint: run.into(), data: data.into(), input: None, embeddings: false };
+    let options = ScoreOptions {
+        checkpoint: run.into(),
+        data: data.into(),
+        input: None,
+        embeddings: false,
+        spill: Spill::default(),
+    };
     match score::compute::<Flex>(&options, &Default::default()).unwrap().scores {
         Scores::Anomaly(scores) => scores,
         Scores::Classes(probabilities) => probabilities.column(1).to_vec(),
@@ -353,7 +359,8 @@ fn stays_at_fixed_weights(past: Past) {
     let model = Stage1::open(&trained.runs[0]).unwrap();
     let embed = |payments: &[Payment]| {
         let data = dataset(payments);
-        let z = model.embed::<Flex>(&data, Path::new("data"), &Default::default()).unwrap();
+        let z = model.embed::<Flex>(&data, Path::new("data"), &Spill::default(), &Default::default()).unwrap();
+        let z = z.as_f32();
         (0..z.ncols()).map(|column| before(payments, LATER, &z.column(column).to_vec())).collect::<Vec<_>>()
     };
     assert!(embed(&now) == embed(&later), "embeddings");

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use burn_flex::Flex;
 use graphsieve::config::{Draw, LayerKind, RunConfig};
 use graphsieve::graph::{
-    Adjacency, Dataset, EdgeMatrix, EdgeValues, Features, HeteroGraph, RelationSpec, Values, read_embeddings,
+    Adjacency, Dataset, EdgeMatrix, EdgeValues, Features, HeteroGraph, RelationSpec, Spill, Values, read_embeddings,
 };
 use graphsieve::infer::embed::Stage1;
 use graphsieve::infer::sampled_input::SampledInput;
@@ -266,7 +266,10 @@ fn weights_of_later_edges_change_no_earlier_embedding() {
         let (z, run, _dir) = trained(&now);
         assert!(z == trained(&changed(&now, end, WINDOW.test[0] + 1)).0, "a training");
         let model = Stage1::open(&run).unwrap();
-        let embed = |data: &Dataset| model.embed::<Flex>(data, Path::new("data"), &Default::default());
+        let embed = |data: &Dataset| {
+            let z = model.embed::<Flex>(data, Path::new("data"), &Spill::default(), &Default::default())?;
+            Ok::<_, graphsieve::Error>(z.as_f32().to_owned())
+        };
         let of = |payments: &[Payment]| columns(payments, LATER, &embed(&by_amounts(payments, past)).unwrap());
         assert!(of(&now) == of(&changed(&now, LATER, LATER)), "a model");
 

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use burn_flex::Flex;
-use graphsieve::graph::read_embeddings;
+use graphsieve::graph::{Spill, read_embeddings};
 use graphsieve::models::Weights;
 use graphsieve::run::evaluation::read_scores;
 use graphsieve::score::{self, ScoreOptions, Scores};
@@ -18,7 +18,7 @@ fn largest_difference(a: &[f32], b: &[f32]) -> f32 {
 }
 
 fn assert_golden(checkpoint: PathBuf) {
-    let options = ScoreOptions { checkpoint, data: golden(""), embeddings: true, input: None };
+    let options = ScoreOptions { checkpoint, data: golden(""), embeddings: true, input: None, spill: Spill::default() };
     let computed = score::compute::<Flex>(&options, &Default::default()).unwrap();
     let Scores::Anomaly(got) = computed.scores else { panic!("class probabilities") };
     let want = read_scores(&golden("expected_scores.npy"), 45).unwrap();
@@ -27,7 +27,7 @@ fn assert_golden(checkpoint: PathBuf) {
     assert!(largest_difference(&got, &want) < 1e-5);
     let want = read_embeddings(golden("expected_embeddings.npy"), Some(45)).unwrap();
     let got = computed.embeddings.unwrap();
-    assert!(largest_difference(got.as_slice().unwrap(), want.as_slice().unwrap()) < 1e-5);
+    assert!(largest_difference(got.as_f32().as_slice().unwrap(), want.as_slice().unwrap()) < 1e-5);
 }
 
 #[test]

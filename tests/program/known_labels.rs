@@ -8,7 +8,7 @@ use graphsieve::config::{
     Draw, ForestConfig, LoaderMode, OwnTransform, RunConfig, Stage2Config, Stage2Input, Stage3Config, TreeModel,
 };
 use graphsieve::graph::{
-    Adjacency, Dataset, Features, HeteroGraph, IdMaps, Labels, RelationSpec, SplitRule, StoredSplit,
+    Adjacency, Dataset, Features, HeteroGraph, IdMaps, Labels, RelationSpec, Spill, SplitRule, StoredSplit,
 };
 use graphsieve::metrics::{roc_auc, sigmoid};
 use graphsieve::run::evaluation::read_scores;
@@ -118,7 +118,13 @@ fn auroc(scores: &[f32], part: &[(u32, u8)]) -> f64 {
 }
 
 pub fn computed(checkpoint: &Path, data: &Path) -> Vec<f32> {
-    let options = ScoreOptions { checkpoint: checkpoint.into(), data: data.into(), input: None, embeddings: false };
+    let options = ScoreOptions {
+        checkpoint: checkpoint.into(),
+        data: data.into(),
+        input: None,
+        embeddings: false,
+        spill: Spill::default(),
+    };
     match score::compute::<Flex>(&options, &FlexDevice).unwrap().scores {
         Scores::Anomaly(scores) => scores,
         Scores::Classes(_) => panic!("Stage 2 or 3"),
@@ -332,7 +338,13 @@ fn labels_that_cannot_be_had_are_refused() {
     let labels = labels(Labelled::ByGroup);
     let Trained { run, dir } = trained(&dataset(&labels, None), 0, |config| config.train.epochs = 2);
     let refused = |checkpoint: &Path, data: &Path| {
-        let options = ScoreOptions { checkpoint: checkpoint.into(), data: data.into(), input: None, embeddings: false };
+        let options = ScoreOptions {
+            checkpoint: checkpoint.into(),
+            data: data.into(),
+            input: None,
+            embeddings: false,
+            spill: Spill::default(),
+        };
         score::compute::<Flex>(&options, &FlexDevice).unwrap_err().to_string()
     };
     let strangers = dir.path().join("strangers");
@@ -383,6 +395,7 @@ fn trees_read_the_training_labels_of_neighbours() {
         data: data.clone(),
         input: None,
         embeddings: false,
+        spill: Spill::default(),
     };
     let error = score::compute::<Flex>(&alone, &FlexDevice).unwrap_err().to_string();
     assert!(error.contains("the directory of a run"), "{error}");

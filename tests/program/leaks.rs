@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use burn_flex::Flex;
 use graphsieve::config::{NeighbourhoodConfig, Over, RunConfig};
 use graphsieve::features::{Execution, Neighbourhood};
-use graphsieve::graph::Dataset;
+use graphsieve::graph::{Dataset, Spill};
 use graphsieve::infer::embed::Stage1;
 use graphsieve::run::evaluation::read_scores;
 
@@ -36,7 +36,10 @@ fn a_normalisation_by_out_degrees_is_noticed_and_that_of_events_reads_none() {
         data(&now).write(&dir.path().join("data")).unwrap();
         let model = Stage1::open(&run(RunConfig::Stage1(stage1(dir.path())))).unwrap();
         let [a, b] = [&now, &later].map(|payments| {
-            let z = model.embed::<Flex>(&data(payments), Path::new("data"), &Default::default()).unwrap();
+            let z = model
+                .embed::<Flex>(&data(payments), Path::new("data"), &Spill::default(), &Default::default())
+                .unwrap();
+            let z = z.as_f32();
             columns_before(payments, LATER, z.ncols(), |node, at| z[[node, at]])
         });
         a == b

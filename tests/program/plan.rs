@@ -61,6 +61,28 @@ fn figures_of_a_plan_follow_devices_scale_memory_and_epoch() {
 }
 
 #[test]
+fn every_network_can_be_planned() {
+    let sandbox = Sandbox::with_data();
+    sandbox.write("stage1.toml", "task = \"stage1\"\n[data]\npath = \"data\"\n");
+    sandbox.write("classify.toml", "task = \"classify\"\n[data]\npath = \"data\"\n[split]\nuse = \"labels\"\n");
+    let sampled = ["--set", "loader.mode=sampled"];
+    for (config, more, parts) in [
+        ("stage1.toml", &[][..], ["Stage 1, reachable rows", "0 labels", "all nodes forward alone"]),
+        ("stage1.toml", &sampled, ["Stage 1, mini-batches", "seeds a second", "rows of features"]),
+        ("classify.toml", &[], ["classify, layers of gcn, all rows", "0 edges", "million a second"]),
+        ("classify.toml", &sampled, ["classify, layers of gcn, mini-batches", "seeds a second", "rows of features"]),
+    ] {
+        let said = sandbox.succeeds([&["plan", config, "--data", "data", "--devices", "1,64"], more].concat()).stdout;
+        for part in parts {
+            assert!(said.contains(part), "{part}\n{said}");
+        }
+    }
+    // Stage 1 learns without labels.
+    std::fs::remove_file(sandbox.path("data/labels.npy")).unwrap();
+    sandbox.succeeds(["plan", "stage1.toml", "--data", "data"]);
+}
+
+#[test]
 fn what_cannot_be_planned_is_refused() {
     let sandbox = Sandbox::with_data();
     let refuses = |more: &[&str], code: i32, part: &str| sandbox.refuses([&["plan"], more].concat(), code, &[part]);
@@ -71,8 +93,10 @@ fn what_cannot_be_planned_is_refused() {
     }
     refuses(&["--data", "data", "--devices", "0"], 2, "--devices");
     refuses(&["--data", "data", "--set", "train.row=all"], 2, "train.row");
-    sandbox.write("stage1.toml", "task = \"stage1\"\n[data]\npath = \"data\"\n");
-    refuses(&["stage1.toml", "--data", "data"], 2, "CONFIG: expected a configuration of task = \"stage2\"");
+    sandbox.write("stage3.toml", "task = \"stage3\"\n[data]\npath = \"data\"\n");
+    refuses(&["stage3.toml", "--data", "data"], 2, "CONFIG: expected a configuration of task = \"stage1\"");
+    sandbox.write("classify.toml", "task = \"classify\"\n[data]\npath = \"data\"\n[model]\nlayer = \"h2gcn\"\n");
+    refuses(&["classify.toml", "--data", "data"], 2, "model.layer: expected layers that read edges of the data");
     sandbox.write("graph.npz", "");
     refuses(&["--data", "graph.npz"], 2, "`graphsieve import npz`");
     std::fs::rename(sandbox.path("data/labels.npy"), sandbox.path("labels.npy")).unwrap();

@@ -88,7 +88,7 @@ fn table(data: &Dataset, config: &Stage3Config) -> FeatureTable {
 /// As many trees as `like` has on all of these labels, and what was measured while that grew.
 fn by_hand(model: &TreeModel, table: &FeatureTable, labels: &[(u32, u8)], like: &TreeEnsemble) -> TreeEnsemble {
     let width = table.columns().len();
-    let values: Vec<f32> = labels.iter().flat_map(|(node, _)| table.row(*node as usize)).copied().collect();
+    let values: Vec<f32> = labels.iter().flat_map(|(node, _)| table.row(*node as usize)).collect();
     let labels: Vec<f32> = labels.iter().map(|(_, label)| f32::from(*label)).collect();
     let rule = BinRule { max_bin: model.shared().max_bin, ..BinRule::default() };
     let names = table.columns().iter().map(|column| column.name.clone()).collect();

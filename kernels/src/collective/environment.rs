@@ -33,6 +33,8 @@ pub struct LaunchError {
     pub expected: String,
     /// What it is; `None` if it is not set.
     pub found: Option<String>,
+    /// What to do.
+    pub help: &'static str,
 }
 
 impl fmt::Display for LaunchError {
@@ -42,27 +44,37 @@ impl fmt::Display for LaunchError {
             Some(value) => write!(f, "`{value}`")?,
             None => write!(f, "that it is not set")?,
         }
-        write!(f, "; start all ranks with torchrun, srun or mpirun, or set the variable for each")
+        write!(f, "; {}", self.help)
     }
 }
 
 impl std::error::Error for LaunchError {}
 
-/// Rank, rank on the host and number of ranks, as launchers call them. What stands first counts: torchrun under srun
-/// sets its own and leaves those of srun, which count its hosts.
-const LAUNCHERS: [[&str; 3]; 3] = [
+/// Rank, rank on the host and number of ranks, as launchers call them: torchrun, Open MPI, MPICH and Intel MPI, Cray's
+/// mpiexec, srun. The first that has set all three counts: the others start their processes by srun on a cluster that
+/// has it, and leave its variables, which count hosts then. srun itself may set the first and the last of MPICH's.
+const LAUNCHERS: [[&str; 3]; 5] = [
     ["RANK", "LOCAL_RANK", "WORLD_SIZE"],
-    ["SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS"],
     ["OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_SIZE"],
+    ["PMI_RANK", "MPI_LOCALRANKID", "PMI_SIZE"],
+    ["PMI_RANK", "PMI_LOCAL_RANK", "PMI_SIZE"],
+    SRUN,
 ];
 
+const SRUN: [&str; 3] = ["SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS"];
+
+const START: &str = "start all ranks with torchrun, srun or mpirun, or set the variable for each";
+
 impl LaunchEnvironment {
-    /// Reads `RANK LOCAL_RANK WORLD_SIZE`, else `SLURM_PROCID SLURM_LOCALID SLURM_NTASKS`, else those of Open MPI;
-    /// `None` where no rank is set: a shell of a scheduler knows a number of tasks without being one.
-    /// `lookup` gives the value of a variable, if it has one; usually it asks the environment.
+    /// Reads what torchrun sets (`RANK LOCAL_RANK WORLD_SIZE`), else Open MPI, MPICH, Intel MPI or Cray's mpiexec, else
+    /// srun (`SLURM_PROCID SLURM_LOCALID SLURM_NTASKS`); `None` where no rank is set: a shell of a scheduler knows a
+    /// number of tasks without being one. `lookup` gives the value of a variable, if it has one; usually it asks the
+    /// environment.
     ///
     /// Ranks meet at `NCCL_COMM_ID` where it is set, else at `MASTER_ADDR` and **the port behind `MASTER_PORT`**:
-    /// torchrun itself listens at `MASTER_PORT`.
+    /// torchrun itself listens at `MASTER_PORT`. Without these, tasks of srun meet on the first host of
+    /// `SLURM_STEP_NODELIST`, at a port that follows from the numbers of job and step. mpirun tells its processes no
+    /// host.
     ///
     /// # Errors
     /// Names the variable that is missing, no number, or does not fit the others.
@@ -79,13 +91,15 @@ impl LaunchEnvironment {
     /// ```
     pub fn read(lookup: impl Fn(&str) -> Option<String>) -> Result<Option<Self>, LaunchError> {
         let lookup = |name: &str| lookup(name).filter(|value| !value.is_empty());
-        let Some(names) = LAUNCHERS.iter().find(|[rank, ..]| lookup(rank).is_some()) else {
+        let first =
+            |needed: usize| LAUNCHERS.iter().find(|names| names[..needed].iter().all(|name| lookup(name).is_some()));
+        let Some(names) = first(3).or_else(|| first(1)) else {
             return Ok(None);
         };
         let number = |variable: &'static str, expected: &str, fits: &dyn Fn(usize) -> bool| {
             let found = lookup(variable);
             let value = found.as_ref().and_then(|value| value.trim().parse().ok()).filter(|&value| fits(value));
-            value.ok_or_else(|| LaunchError { variable, expected: expected.into(), found })
+            value.ok_or_else(|| LaunchError { variable, expected: expected.into(), found, help: START })
         };
         let [rank_name, local_name, ranks_name] = *names;
         let ranks = number(ranks_name, "the number of ranks, at least 1", &|ranks| ranks > 0)?;
@@ -94,27 +108,64 @@ impl LaunchEnvironment {
         let local_rank = number(local_name, &at_most, &|local| local <= rank)?;
         let rendezvous = match ranks {
             1 => None,
-            _ => Some(rendezvous(&lookup)?),
+            _ => Some(rendezvous(&lookup, *names == SRUN)?),
         };
         Ok(Some(Self { rank, local_rank, ranks, rendezvous }))
     }
 }
 
-fn rendezvous(lookup: &impl Fn(&str) -> Option<String>) -> Result<Rendezvous, LaunchError> {
+fn rendezvous(lookup: &impl Fn(&str) -> Option<String>, srun: bool) -> Result<Rendezvous, LaunchError> {
+    let wrong =
+        |variable, expected: &str, found, help| LaunchError { variable, expected: expected.into(), found, help };
     if let Some(address) = lookup("NCCL_COMM_ID") {
         let port = address.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
         return match port {
             Some(_) => Ok(Rendezvous::OfNccl(address)),
-            None => Err(LaunchError { variable: "NCCL_COMM_ID", expected: "host:port".into(), found: Some(address) }),
+            None => Err(wrong("NCCL_COMM_ID", "host:port", Some(address), START)),
         };
     }
-    let expected = "the host of rank 0 (or `NCCL_COMM_ID`)".to_string();
-    let host = lookup("MASTER_ADDR").ok_or(LaunchError { variable: "MASTER_ADDR", expected, found: None })?;
+    let help = match srun {
+        true => {
+            "start the program itself with srun, since a batch script is no task, or set the variable for each rank"
+        }
+        false => {
+            "give it to all ranks: `mpirun -x MASTER_ADDR=HOST -x MASTER_PORT=29500` (Open MPI), or `mpiexec -genv \
+                  MASTER_ADDR HOST -genv MASTER_PORT 29500` (MPICH)"
+        }
+    };
+    let of_step = || lookup("SLURM_STEP_NODELIST").filter(|_| srun).and_then(|list| first_host(&list));
+    let host = lookup("MASTER_ADDR").or_else(of_step);
+    let host = host.ok_or_else(|| wrong("MASTER_ADDR", "the host of rank 0 (or `NCCL_COMM_ID`)", None, help))?;
     let found = lookup("MASTER_PORT");
-    let port = found.as_ref().and_then(|port| port.trim().parse::<u16>().ok()).and_then(|port| port.checked_add(1));
-    let expected = "a port below 65535, behind which ranks meet (or `NCCL_COMM_ID`)".into();
-    let port = port.ok_or(LaunchError { variable: "MASTER_PORT", expected, found })?;
+    let port = match &found {
+        Some(port) => port.trim().parse::<u16>().ok().and_then(|port| port.checked_add(1)),
+        None if srun => port_of_step(lookup),
+        None => None,
+    };
+    let expected = "a port below 65535, behind which ranks meet (or `NCCL_COMM_ID`)";
+    let port = port.ok_or_else(|| wrong("MASTER_PORT", expected, found, help))?;
     // The colons of an address of IPv6 are not those before a port.
     let host = if host.contains(':') && !host.starts_with('[') { format!("[{host}]") } else { host };
     Ok(Rendezvous::Address(format!("{host}:{port}")))
+}
+
+/// The first host of a list as Slurm writes it: `gpu[07-09,12],login` begins with `gpu07`.
+fn first_host(list: &str) -> Option<String> {
+    let (mut host, mut rest) = (String::new(), list.trim());
+    loop {
+        let end = rest.find(['[', ',']).unwrap_or(rest.len());
+        host += &rest[..end];
+        let Some(inside) = rest[end..].strip_prefix('[') else { break };
+        let (numbers, behind) = inside.split_once(']')?;
+        host += numbers.split([',', '-']).next()?;
+        rest = behind;
+    }
+    (!host.is_empty()).then_some(host)
+}
+
+/// Another port for each job and step, above those that Linux gives to connections.
+fn port_of_step(lookup: &impl Fn(&str) -> Option<String>) -> Option<u16> {
+    let number = |name: &str| lookup(name)?.trim().parse::<u64>().ok();
+    let step = number("SLURM_JOB_ID")? + number("SLURM_STEP_ID")?;
+    u16::try_from(61_440 + step % 4_096).ok()
 }

@@ -291,6 +291,37 @@ fn every_launcher_is_understood_and_the_first_counts() {
     assert_eq!(read(&mpi), of(1, 1, 2, Some(Rendezvous::OfNccl("head:7000".into()))));
     assert_eq!(read(&[("SLURM_PROCID", "0"), ("SLURM_LOCALID", "0"), ("SLURM_NTASKS", "1")]), of(0, 0, 1, None));
     assert_eq!(read(&[("MASTER_ADDR", "a"), ("RANK", ""), ("SLURM_NTASKS", "4")]), Ok(None));
+    // Those of srun stay where another launcher has used it, and srun has some of MPICH's.
+    assert_eq!(read(&[&slurm[..], &mpi].concat()), of(1, 1, 2, Some(Rendezvous::OfNccl("head:7000".into()))));
+    let pmi = [("PMI_RANK", "3"), ("PMI_SIZE", "4")];
+    assert_eq!(read(&[&slurm[..], &pmi, &[("MPI_LOCALRANKID", "0")], &master].concat()), of(3, 0, 4, address()));
+    assert_eq!(read(&[&slurm[..], &pmi, &[("PMI_LOCAL_RANK", "2")], &master].concat()), of(3, 2, 4, address()));
+    assert_eq!(read(&[&slurm[..], &pmi, &master].concat()), of(5, 1, 8, address()));
+}
+
+#[test]
+fn tasks_of_srun_meet_on_the_first_host_of_their_step() {
+    let met = |list: &str, more: &[(&str, &str)]| {
+        let task =
+            [("SLURM_PROCID", "5"), ("SLURM_LOCALID", "1"), ("SLURM_NTASKS", "8"), ("SLURM_STEP_NODELIST", list)];
+        let Some(Rendezvous::Address(address)) = read(&[&task[..], more].concat()).unwrap().unwrap().rendezvous else {
+            panic!("an address was expected")
+        };
+        address
+    };
+    let step = [("SLURM_JOB_ID", "5000"), ("SLURM_STEP_ID", "2")];
+    for (list, host) in [
+        ("gpu7", "gpu7"),
+        ("gpu[07-09,12],login", "gpu07"),
+        ("a,b[1-2]", "a"),
+        ("rack[2,4]n[1-3].site", "rack2n1.site"),
+        ("10.0.0.[5-6]", "10.0.0.5"),
+    ] {
+        // 61440 + 5002 - 4096.
+        assert_eq!(met(list, &step), format!("{host}:62346"));
+    }
+    assert_eq!(met("a", &[&step[..], &[("MASTER_ADDR", "b")]].concat()), "b:62346");
+    assert_eq!(met("a", &[("MASTER_PORT", "29500")]), "a:29501");
 }
 
 #[test]
@@ -304,15 +335,28 @@ fn variables_that_do_not_fit_together_are_named() {
         (torch("0", "0", "none").to_vec(), "WORLD_SIZE: expected the number of ranks, at least 1, found `none`"),
         (vec![("RANK", "0")], "WORLD_SIZE: expected the number of ranks, at least 1, found that it is not set"),
         (
-            torch("0", "0", "2").to_vec(),
-            "MASTER_ADDR: expected the host of rank 0 (or `NCCL_COMM_ID`), found that it is not set",
-        ),
-        (
-            [&torch("0", "0", "2")[..], &[("MASTER_ADDR", "a"), ("MASTER_PORT", "65535")]].concat(),
-            "MASTER_PORT: expected a port below 65535, behind which ranks meet (or `NCCL_COMM_ID`), found `65535`",
+            vec![("PMI_RANK", "0"), ("PMI_SIZE", "2")],
+            "MPI_LOCALRANKID: expected a rank on the host, at most PMI_RANK, 0, found that it is not set",
         ),
         ([&torch("0", "0", "2")[..], &[("NCCL_COMM_ID", "a")]].concat(), "NCCL_COMM_ID: expected host:port, found `a`"),
     ] {
         assert_eq!(message(&set), format!("{expected}{end}"));
+    }
+    // The way out is that of the launcher.
+    let mpi =
+        [("OMPI_COMM_WORLD_RANK", "0"), ("OMPI_COMM_WORLD_LOCAL_RANK", "0"), ("OMPI_COMM_WORLD_SIZE", "2")].to_vec();
+    let srun = [("SLURM_PROCID", "0"), ("SLURM_LOCALID", "0"), ("SLURM_NTASKS", "2")].to_vec();
+    let no_host = "MASTER_ADDR: expected the host of rank 0 (or `NCCL_COMM_ID`), found that it is not set";
+    let port = "MASTER_PORT: expected a port below 65535, behind which ranks meet (or `NCCL_COMM_ID`), found";
+    let [by_srun, by_mpirun] = ["start the program itself with srun", "`mpirun -x MASTER_ADDR=HOST"];
+    for (set, expected, help) in [
+        (mpi.clone(), no_host.to_owned(), by_mpirun),
+        (torch("0", "0", "2").to_vec(), no_host.to_owned(), by_mpirun),
+        (srun.clone(), no_host.to_owned(), by_srun),
+        ([&mpi[..], &[("MASTER_ADDR", "a"), ("MASTER_PORT", "65535")]].concat(), format!("{port} `65535`"), by_mpirun),
+        ([&srun[..], &[("SLURM_STEP_NODELIST", "a")]].concat(), format!("{port} that it is not set"), by_srun),
+    ] {
+        let message = message(&set);
+        assert!(message.starts_with(&expected) && message.contains(help), "{message}");
     }
 }

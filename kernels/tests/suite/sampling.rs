@@ -454,7 +454,7 @@ fn check_packed<B: GraphBackend>(pinned: bool, device: &B::Device) {
                 let seeds = [seeds.collect(), vec![]];
                 let sample = sampler.sample(&seeds, 2, draw, |_| true);
                 let (nodes, blocks) = (sample.nodes_to_host(), sample.blocks_to_host());
-                let made = sample.pack(&mut collector);
+                let made = sample.pack(Some(&mut collector));
                 let got = made.copied();
                 PackedSample::wait_for(&got);
                 drop(made);

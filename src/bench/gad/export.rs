@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::Path;
 
-use ndarray::{Array2, ArrayView2};
+use ndarray::Array2;
 use serde_json::{Value, json};
 
 use super::reference::{Learner, Settings};
@@ -29,8 +29,9 @@ pub(super) fn write(dir: &Path, table: &FeatureTable, splits: &[Split], options:
             }
         }
     }
-    let shape = |fault: ndarray::ShapeError| Error::io(dir, "write", std::io::Error::other(fault));
-    let features = ArrayView2::from_shape((nodes, columns), table.values()).map_err(shape)?;
+    let values = (0..nodes).flat_map(|node| table.row(node)).collect();
+    let features = Array2::from_shape_vec((nodes, columns), values);
+    let features = features.map_err(|fault| Error::io(dir, "write", std::io::Error::other(fault)))?;
     let settings = settings(table, splits, options)?;
     write_directory(dir, |building| {
         write_npy_f32(building.join("features.npy"), &features)?;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use graphsieve_kernels::{GraphBackend, TreeBackend};
 
-use super::reference::{Learner, Reference};
+use super::reference::{Learner, Reference, Scored};
 use super::report::{Figures, SplitReport};
 use crate::config::{AutoConfig, Candidate, DataKind, RunConfig, Stage2Input};
 use crate::data::split::Split;
@@ -152,15 +152,6 @@ pub(super) fn columns_of(candidate: &'static Candidate, dataset: &Dataset) -> Re
         }
         _ => Ok(features.dim()),
     }
-}
-
-/// Scores of one model.
-#[derive(Clone)]
-pub(super) struct Scored {
-    pub setting: String,
-    pub validation: Vec<f32>,
-    pub test: Vec<f32>,
-    pub seconds: f64,
 }
 
 /// What all splits share.

@@ -8,7 +8,7 @@ use clap::ValueEnum;
 use serde::Serialize;
 
 use super::numpy_random::RandomState;
-use super::usage;
+use crate::bench::usage;
 use crate::data::split::Split;
 use crate::error::Result;
 use crate::graph::Dataset;

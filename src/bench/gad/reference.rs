@@ -4,7 +4,6 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use super::model::Scored;
 use crate::config::{AutoConfig, Candidate, RunConfig, TreeModel};
 use crate::data::split::Split;
 use crate::error::Result;
@@ -14,6 +13,15 @@ use crate::trees::{
     BinRule, Booster, BoosterParams, ClassWeight, Dataset, Fit, Forest, ForestParams, GrowRule, Matrix, Objective,
     SplitRule,
 };
+
+/// Scores of one model.
+#[derive(Clone)]
+pub(super) struct Scored {
+    pub setting: String,
+    pub validation: Vec<f32>,
+    pub test: Vec<f32>,
+    pub seconds: f64,
+}
 
 /// What GADBench fits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,7 +113,7 @@ struct Part {
 impl Part {
     fn new(table: &FeatureTable, nodes: &[(u32, u8)]) -> Self {
         Self {
-            values: nodes.iter().flat_map(|&(node, _)| table.row(node as usize)).copied().collect(),
+            values: nodes.iter().flat_map(|&(node, _)| table.row(node as usize)).collect(),
             columns: table.columns().len(),
             labels: nodes.iter().map(|&(_, label)| label).collect(),
         }

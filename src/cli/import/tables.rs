@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use clap::Args;
 
-use crate::cli::{Console, Format, check_new_directory};
+use crate::cli::{Console, Format, check_new_directory, size};
 use crate::data::tables::{self, ImportOptions, MemoryLimit};
 use crate::error::{Error, Result};
 use crate::graph::formats::parent_of;
@@ -100,21 +100,6 @@ pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
     console.note(format_args!("wrote {files} files to {} in {seconds:.1} s", arguments.out.display()));
     import.summary.measure_memory();
     arguments.format.print(&import.summary)
-}
-
-/// A number of bytes: `4G`.
-fn size(text: &str) -> std::result::Result<u64, String> {
-    let digits = text.trim_end_matches(|last: char| last.is_ascii_alphabetic());
-    let power = match &text[digits.len()..] {
-        "" => Some(0),
-        "K" => Some(1),
-        "M" => Some(2),
-        "G" => Some(3),
-        "T" => Some(4),
-        _ => None,
-    };
-    let bytes = power.and_then(|power| digits.parse::<u64>().ok()?.checked_mul(1024u64.pow(power)));
-    bytes.ok_or_else(|| "expected a number of bytes, such as 4G, 512M or 65536".into())
 }
 
 /// Temporary files lie beside the directory that is made: it needs as much room.

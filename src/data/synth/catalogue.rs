@@ -4,7 +4,7 @@ use rand::Rng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 
-use super::SynthConfig;
+use super::config::SynthConfig;
 use super::rng::{Domain, cumulative, draw, item_rng};
 
 const MAX_CATEGORIES: usize = 24;

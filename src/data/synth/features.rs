@@ -11,16 +11,14 @@ use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
 
 use super::catalogue::Catalogue;
-use super::reviews::Tastes;
+use super::config::{Progress, SynthConfig};
 use super::rng::{Domain, item_rng, normal};
-use super::scheme::{Scheme, Trace};
-use super::{Progress, SynthConfig};
+use super::scheme::{HIDDEN_DIRECTIONS, Scheme, Trace};
+use super::tastes::Tastes;
 use crate::graph::Adjacency;
 
 /// Columns of every feature row.
 pub(super) const FEATURE_DIM: usize = 128;
-/// Number of hidden directions that traces use.
-pub(super) const HIDDEN_DIRECTIONS: usize = 4;
 
 const TEXT: usize = 96;
 const TOPICS: usize = 24;

@@ -1,48 +1,22 @@
-//! Who reviews what: tastes, ordinary reviews, and the co-review relation that follows from them.
+//! Who reviews what: ordinary reviews, and the co-review relation that follows from them.
 
 use rand::Rng;
 use rand::seq::index;
 use rayon::prelude::*;
 
 use super::catalogue::Catalogue;
-use super::rng::{Domain, geometric, item_rng};
+use super::config::{Progress, SynthConfig};
+use super::rng::{Domain, item_rng};
 use super::scheme::Scheme;
-use super::{Progress, SynthConfig};
+use super::tastes::Tastes;
 use crate::graph::Adjacency;
 
-/// Every user of 5-core data has at least five reviews.
-pub(super) const MIN_REVIEWS: usize = 5;
-const MAX_REVIEWS: usize = 500;
 /// Ordinary reviews that a planted user writes at least: the camouflage.
 const MIN_CAMOUFLAGE: usize = 2;
 /// Share of ordinary reviews outside the preferred niches.
 const STRAY_SHARE: f64 = 0.15;
 /// Users per step between two progress reports.
 const CHUNK: usize = 1 << 16;
-
-/// What a user likes and how active the user is.
-pub(super) struct Tastes {
-    niches: [u32; 3],
-    len: usize,
-    /// Number of ordinary reviews, were the user not part of any group.
-    pub reviews: usize,
-}
-
-impl Tastes {
-    /// One to three niches, the first one being `home` where given. Depends on seed and user only.
-    pub fn of(config: &SynthConfig, catalogue: &Catalogue, home: Option<u32>, user: u32) -> Self {
-        let mut rng = item_rng(config.seed, Domain::Tastes, user as usize);
-        let reviews = MIN_REVIEWS + geometric(&mut rng, config.mean_reviews - MIN_REVIEWS as f64);
-        let len = rng.random_range(1..=3);
-        let mut niches = std::array::from_fn(|_| catalogue.draw_niche(&mut rng) as u32);
-        niches[0] = home.unwrap_or(niches[0]);
-        Self { niches, len, reviews: reviews.min(MAX_REVIEWS) }
-    }
-
-    pub fn niches(&self) -> &[u32] {
-        &self.niches[..self.len]
-    }
-}
 
 /// Relation user <- product: for every user the products reviewed, planted ones included.
 pub(super) fn draw_reviews(
@@ -67,7 +41,7 @@ pub(super) fn draw_reviews(
             let niche = if rng.random_bool(STRAY_SHARE) {
                 catalogue.draw_niche(&mut rng)
             } else {
-                tastes.niches()[rng.random_range(0..tastes.len)] as usize
+                tastes.niches()[rng.random_range(0..tastes.niches().len())] as usize
             };
             let product = catalogue.draw_product(&mut rng, niche);
             if let Err(place) = products.binary_search(&product) {

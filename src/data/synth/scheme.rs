@@ -6,11 +6,10 @@ use rand::Rng;
 use rand::seq::index;
 use rand_chacha::ChaCha8Rng;
 
-use super::SynthConfig;
 use super::catalogue::Catalogue;
-use super::features::HIDDEN_DIRECTIONS;
-use super::reviews::{MIN_REVIEWS, Tastes};
+use super::config::SynthConfig;
 use super::rng::{Domain, item_rng, normal};
+use super::tastes::{MIN_REVIEWS, Tastes};
 
 /// Anomalies that one ring brings on average: 14 members, 6 targets, 1.25 bursts and 0.6 shill brands.
 const ANOMALIES_PER_RING: f64 = 21.85;
@@ -18,6 +17,9 @@ const BURSTS_PER_RING: f64 = 1.25;
 const SHILL_SHARE: f64 = 0.6;
 /// Share of ring members who review few targets and hide behind ordinary reviews.
 const CAMOUFLAGED_SHARE: f64 = 0.15;
+
+/// Number of hidden directions that traces use.
+pub(super) const HIDDEN_DIRECTIONS: usize = 4;
 
 /// Trace that a ring leaves on the features of its nodes: a weight per hidden direction, of unit length.
 pub(super) type Trace = [f32; HIDDEN_DIRECTIONS];

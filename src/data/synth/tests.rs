@@ -1,8 +1,10 @@
 use ndarray::{Array2, Axis, concatenate};
 
 use super::*;
+use crate::config::PipelineSynth;
 use crate::data::logistic::LogisticRegression;
 use crate::data::split::{Split, SplitFractions};
+use crate::error::Error;
 
 fn quickstart(seed: u64) -> Dataset {
     generate(&SynthConfig { seed, ..SynthConfig::default() }, &|_, _, _| {}).unwrap()

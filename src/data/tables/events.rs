@@ -224,7 +224,7 @@ pub(super) fn earlier(named: &Named, times: &[i64], entities: usize, history: Hi
         row_start[event as usize] = end.saturating_sub(most).max(first) as u64;
         row_end[event as usize] = end as u64;
     }
-    Adjacency::from_checked_spans(row_start, &row_end, order, times.len())
+    Adjacency::from_checked_spans(row_start, &row_end, order.into(), times.len())
 }
 
 impl EdgeList {

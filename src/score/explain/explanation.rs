@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::names::Names;
-use super::similar::Known;
+use super::similar::{Known, SimilarPart};
 use crate::error::Result;
 
 /// Why a node has its score. Everything is sorted by magnitude.
@@ -130,22 +130,6 @@ pub struct PathPart {
     pub score: Option<f32>,
     /// As that of a neighbour.
     pub label: Option<u8>,
-}
-
-/// A known anomaly whose embedding points where that of the node does.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct SimilarPart {
-    pub node: u32,
-    /// `type:id`
-    pub name: String,
-    /// Cosine of the two embeddings.
-    pub similarity: f64,
-    /// 1: an anomaly.
-    pub label: u8,
-    /// Part of the labels that it is from.
-    pub part: String,
-    /// Its own score.
-    pub score: Option<f32>,
 }
 
 /// Rows of a table of the terminal, and paths of a neighbour in it.

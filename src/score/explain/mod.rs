@@ -15,10 +15,11 @@ pub(super) mod stage3;
 
 use std::cmp::Ordering;
 
-pub use explanation::{BlockPart, ColumnPart, Explanation, Method, NeighbourPart, PathPart, RelationPart, SimilarPart};
+pub use explanation::{BlockPart, ColumnPart, Explanation, Method, NeighbourPart, PathPart, RelationPart};
 pub use members::Coverage;
 pub use names::{between, name_of, node_of};
 pub use run::{explain_members, explain_run, open_run};
+pub use similar::SimilarPart;
 
 /// Neighbours of a node that an explanation lists.
 pub const MOST_NEIGHBOURS: usize = 20;

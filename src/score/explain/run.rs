@@ -7,6 +7,7 @@ use graphsieve_kernels::GraphBackend;
 use super::explanation::Explanation;
 use crate::config::{RunConfig, Stage2Config, Stage2Input, Stage3Config};
 use crate::error::Result;
+use crate::graph::Spill;
 use crate::run::RunDir;
 use crate::run::calibration::{read_calibration, read_class_calibrations};
 use crate::run::ensemble::{Ensemble, Member};
@@ -54,6 +55,7 @@ pub fn open_run<B: GraphBackend>(
         data: data.clone(),
         input: input.map(Path::to_path_buf),
         embeddings: false,
+        spill: Spill::default(),
     };
     let Computed { dataset, scores, .. } = compute::<B>(&options, device)?;
     match scores {

@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use graphsieve_kernels::GraphBackend;
-use ndarray::{Array2, ArrayView2};
 
 use super::explanation::{BlockPart, ColumnPart, Explanation, Method, NeighbourPart};
 use super::names::Names;
@@ -46,7 +45,8 @@ impl Forest<'_> {
         let feature_names = names.dataset.feature_names.as_deref().unwrap_or_default();
         let method = Method { name: "Shapley values of trees".into(), additive: false, text: TEXT.into() };
         let begun = Explanation::of(node, names, self.known, probability, method)?;
-        let attributions = ensemble.shap(&Matrix::f32(table.row(node as usize), table.columns().len())?)?;
+        let row = table.row(node as usize);
+        let attributions = ensemble.shap(&Matrix::f32(&row, row.len())?)?;
         let value = |at: usize| attributions.values[at];
         let mut blocks: Vec<BlockPart> = table
             .blocks()
@@ -63,7 +63,7 @@ impl Forest<'_> {
             .map(|(at, column)| ColumnPart {
                 column: column.named(feature_names),
                 block: column.block.to_string(),
-                value: table.row(node as usize)[at],
+                value: row[at],
                 contribution: value(at),
             })
             .collect();
@@ -108,7 +108,8 @@ impl Forest<'_> {
             let attributions = self.checkpoint.ensemble.shap(&Matrix::f32(row, row.len())?)?;
             Ok(attributions.base + attributions.values.iter().sum::<f64>())
         };
-        let with = sum(table.row(node as usize))?;
+        let of_node = table.row(node as usize);
+        let with = sum(&of_node)?;
         let edges = config.edge_values.then(|| IncidentValues::of(names.dataset)).transpose()?;
         let mut parts = Vec::with_capacity(ends.len());
         for end in ends {
@@ -117,8 +118,8 @@ impl Forest<'_> {
                 Neighbourhood::new(&without, &ego.features, config)?.table::<B>(device, Execution::default())?;
             debug_assert_eq!(of_ego.columns().len(), width, "{}", self.data.display());
             // The blocks of the stages before stay as they are.
-            let mut row = table.row(node as usize).to_vec();
-            row[..width].copy_from_slice(of_ego.row(own));
+            let mut row = of_node.clone();
+            row[..width].copy_from_slice(&of_ego.row(own));
             if let Some(edges) = &edges {
                 let of_edges = edges.row_without(node, end);
                 row[width..width + of_edges.len()].copy_from_slice(&of_edges);
@@ -142,12 +143,15 @@ impl Forest<'_> {
 }
 
 /// The embeddings among the columns of a table, one row per node: of Stage 2, or else of Stage 1.
-pub(in crate::score) fn embeddings_of(table: &FeatureTable, nodes: usize) -> Option<Array2<f32>> {
+pub(in crate::score) fn embeddings_of(table: &FeatureTable) -> Option<Features> {
     let blocks = table.blocks();
     let block = |name: &str| blocks.iter().find(|(block, _)| block.to_string() == name);
     let (_, columns) = block(STAGE2_EMBEDDING).or_else(|| block(EMBEDDING))?;
-    let rows = ArrayView2::from_shape((nodes, table.columns().len()), table.values()).ok()?;
-    Some(rows.select(ndarray::Axis(1), columns))
+    let rows = |node: usize| {
+        let row = table.row(node);
+        columns.iter().map(move |&at| row[at])
+    };
+    Some(Features::from_f32((0..table.num_rows()).flat_map(rows).collect(), table.num_rows(), columns.len()))
 }
 
 /// The first relation over which `source` leads to `node`.

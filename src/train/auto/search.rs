@@ -7,8 +7,8 @@ use std::time::Duration;
 use crate::error::{Error, Result};
 use crate::run::tournament::{Entry, Round, Tournament};
 
-/// What a round asks for, of all epochs or trees. The better half of the networks of a round and of its trees goes on to
-/// the next; the last is for those that were left behind.
+/// What a round asks for, of all epochs or trees. The better half of the networks of a round and of its trees goes on
+/// to the next; the last is for those that were left behind.
 const SHARES: [f64; 4] = [0.25, 0.5, 1.0, 1.0];
 /// The round of those that were left behind.
 const LAST: usize = SHARES.len();
@@ -176,8 +176,8 @@ fn weight(round: usize) -> f64 {
     }
 }
 
-/// The sum of the weights of all attempts that are left: `here` in this round, and the halves of its networks and of its
-/// trees in the rounds behind it but the last, which has what they leave.
+/// The sum of the weights of all attempts that are left: `here` in this round, and the halves of its networks and of
+/// its trees in the rounds behind it but the last, which has what they leave.
 fn weight_left(round: usize, here: usize, mut families: [usize; 2]) -> f64 {
     let mut sum = here as f64 * weight(round);
     for later in round + 1..LAST {

@@ -21,6 +21,7 @@ use crate::run::stages::Pipeline;
 use crate::run::tournament::{Averaged, Entry, Round, Tournament};
 use crate::run::{RunDir, interrupt};
 use crate::train::fit::{self, Given};
+use crate::train::ranks::alone;
 use crate::train::session::RunOptions;
 use crate::train::stretch::{Judged, Stretch, Validated};
 use crate::train::tasks::auto_encoder;
@@ -97,7 +98,7 @@ impl<B: GraphBackend + TreeBackend> Trainings<'_, B> {
         let options = RunOptions { stretch: Some(stretch), ..options_of(STAGE1, self.run, self.options)? };
         match &options.resume {
             Some(run) if Bundle::is_finished(run)? => Ok(run.clone()),
-            _ => Ok(auto_encoder::run::<B>(&self.stage1, &options, self.device)?.run),
+            _ => Ok(alone(auto_encoder::run::<B>(&self.stage1, &options, None, self.device)?).run),
         }
     }
 

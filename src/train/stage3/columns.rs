@@ -73,7 +73,7 @@ pub fn check_names(config: &Stage3Config, table: &FeatureTable, features: &[Stri
     known.try_for_each(|(key, name)| named.place(key, name).map(drop))?;
     for name in shared.categorical.iter().filter(|name| !later(name)) {
         let column = named.place("model.categorical", name)?;
-        check_categories(name, (0..table.num_rows()).map(|row| table.row(row)[column]))?;
+        check_categories(name, table.column(column))?;
     }
     Ok(())
 }

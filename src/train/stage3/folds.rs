@@ -20,7 +20,7 @@ use super::super::tasks::attention;
 use crate::config::{STAGE2_EMBEDDINGS_FILE, STAGE2_SCORES_FILE, Stage2Config};
 use crate::data::split::Split;
 use crate::error::{Error, Result};
-use crate::graph::{Dataset, Events, TimeWindow, read_embeddings};
+use crate::graph::{Dataset, Events, Spill, TimeWindow, open_embeddings};
 use crate::infer::tree_table::Stage2Output;
 use crate::run::RunDir;
 use crate::run::evaluation::{EVALUATION_FILE, read_scores};
@@ -97,7 +97,7 @@ pub(super) fn run<B: GraphBackend>(
     split: &Split,
     run: &RunDir,
     options: &RunOptions,
-    device: &B::Device,
+    (spill, device): (&Spill, &B::Device),
     progress: &Progress,
 ) -> Result<OutOfFoldOutput> {
     let options = RunOptions { resume: None, from: None, pipeline: None, progress: Mode::Quiet, ..options.clone() };
@@ -125,11 +125,11 @@ pub(super) fn run<B: GraphBackend>(
         let [scores, embeddings, _] = OUTPUTS.map(|file| of_fold.join(file));
         let output = Stage2Output {
             scores: read_scores(&scores, nodes)?,
-            embeddings: read_embeddings(embeddings, Some(nodes))?,
+            embeddings: open_embeddings(embeddings, Some(nodes))?,
         };
         for &(node, _) in &model.held_out {
             let node = node as usize;
-            of_held_out.push((node, output.scores[node], output.embeddings.row(node).to_owned()));
+            of_held_out.push((node, output.scores[node], output.embeddings.row(node).collect::<Vec<f32>>()));
         }
         progress.update(k as u64 + 1, &format!("stage 2, fold {} of {}", k + 1, folds.models.len()));
         if model.others {
@@ -138,16 +138,16 @@ pub(super) fn run<B: GraphBackend>(
             runs.push(relative.unwrap_or_else(|_| unreachable!("folds lie in the run directory")));
         }
     }
-    let mut output = Stage2Output::mean(&outputs);
+    let (mut scores, mut embeddings) = Stage2Output::mean(&outputs, spill)?;
     for (node, score, embedding) in of_held_out {
-        output.scores[node] = score;
-        output.embeddings.row_mut(node).assign(&embedding);
+        scores[node] = score;
+        embeddings.fill(node..node + 1, |row| row.copy_from_slice(&embedding))?;
     }
-    for &(node, _) in &folds.first {
-        output.scores[node as usize] = f32::NAN;
-        output.embeddings.row_mut(node as usize).fill(f32::NAN);
+    for node in folds.first.iter().map(|&(node, _)| node as usize) {
+        scores[node] = f32::NAN;
+        embeddings.fill(node..node + 1, |row| row.fill(f32::NAN))?;
     }
-    Ok(OutOfFoldOutput { runs, output })
+    Ok(OutOfFoldOutput { runs, output: Stage2Output { scores, embeddings: embeddings.finish()? } })
 }
 
 /// What a finished run of Stage 2 has.

@@ -11,7 +11,7 @@ use crate::config::{
 use crate::data::split::Split;
 use crate::error::Result;
 use crate::features::FeatureTable;
-use crate::models::tree_ensemble::TreeEnsemble;
+use crate::models::tree_ensemble::{TreeEnsemble, parts};
 use crate::run::ranked::LabelledEvents;
 use crate::trees::{
     Bagging, BinRule, Booster, BoosterParams, ClassWeight, Dataset as Binned, Fit, Forest, ForestParams, GrowRule,
@@ -34,22 +34,21 @@ pub fn fit<B: TreeBackend>(
     deadline: Option<Instant>,
     device: &B::Device,
 ) -> Result<TreeEnsemble> {
-    let part = |part: &[(u32, u8)]| -> (Vec<f32>, Vec<f32>) {
-        let values = part.iter().flat_map(|(node, _)| table.row(*node as usize)).copied().collect();
-        (values, part.iter().map(|(_, label)| f32::from(*label)).collect())
-    };
+    let labels_of = |part: &[(u32, u8)]| part.iter().map(|(_, label)| f32::from(*label)).collect::<Vec<_>>();
     let width = table.columns().len();
-    let (values, labels) = part(&split.train);
+    let labels = labels_of(&split.train);
+    let train: Vec<u32> = split.train.iter().map(|(node, _)| *node).collect();
     let rules = ColumnRules::of(&config.model, table.columns(), features)?;
-    let (held_values, held_labels) = part(&split.validation);
+    let held_values: Vec<f32> = split.validation.iter().flat_map(|(node, _)| table.row(*node as usize)).collect();
+    let held_labels = labels_of(&split.validation);
     match &config.model {
         TreeModel::Forest(forest) => {
-            let data = binned(&values, table, features, &forest.shared, &rules)?;
+            let data = binned(&train, table, features, &forest.shared, &rules)?;
             let params = ForestParams { deadline, ..forest_params(forest, rules, width, config.seed) };
             Ok(TreeEnsemble::Forest(Forest::fit(&data, &labels, None, &params)?))
         }
         TreeModel::Booster(booster) => {
-            let data = binned(&values, table, features, &booster.shared, &rules)?;
+            let data = binned(&train, table, features, &booster.shared, &rules)?;
             let alerts = |scores: &[f64]| events.alerts(&scores.iter().map(|&score| score as f32).collect::<Vec<_>>());
             // NaN, which the booster refuses, where the labels have no such figure.
             let right = |scores: &[f64], _: &[f32]| alerts(scores).map_or(f64::NAN, |alerts| alerts.precision);
@@ -104,22 +103,25 @@ pub(super) fn refit<B: TreeBackend>(
     Ok(anew)
 }
 
-/// Rows of a table in bins, with the names of its columns.
+/// Rows of a table in bins, with the names of its columns. Values are read where they lie.
 fn binned(
-    values: &[f32],
+    rows: &[u32],
     table: &FeatureTable,
     features: &[String],
     shared: &SharedTreeConfig,
     rules: &ColumnRules,
 ) -> Result<Binned> {
-    let width = table.columns().len();
+    let parts = parts(table, 0..table.num_rows());
+    let x = Matrix::parts(&parts)?;
     for &column in &rules.categorical {
         let name = table.columns()[column].named(features);
-        check_categories(&name, values.iter().skip(column).step_by(width).copied())?;
+        check_categories(&name, rows.iter().map(|&row| x.get(row as usize, column) as f32))?;
     }
     let rule = BinRule { max_bin: shared.max_bin, categorical: rules.categorical.clone(), ..BinRule::default() };
     let names = table.columns().iter().map(|column| column.name.clone()).collect();
-    Binned::new(&Matrix::f32(values, width)?, &rule)?.with_names(names)
+    let binned = Binned::on_rows(&x, rows, &rule)?.with_names(names);
+    table.let_go();
+    binned
 }
 
 fn grow_rule(

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use graphsieve_kernels::{GraphBackend, TreeBackend};
-use ndarray::{Array2, ArrayView1, Axis};
+use ndarray::ArrayView1;
 use serde::Serialize;
 
 pub use self::columns::ColumnRules;
@@ -29,10 +29,10 @@ use crate::data::split::Split;
 use crate::error::{Error, Result};
 use crate::features::FeatureTable;
 use crate::graph::formats::atomic_write;
-use crate::graph::{Dataset, Subset, read_embeddings, write_npy_f32};
+use crate::graph::{Dataset, Features, Spill, Subset, open_embeddings, write_npy_f32};
 use crate::infer::attention::{load_edges, with_edges};
 use crate::infer::tree_table::{Stage2Output, Tables, append_labels, append_stage1, append_stage2, labels_in_time};
-use crate::models::tree_ensemble::{EXTENSION, TreeCheckpoint, TreeInputs, matrix};
+use crate::models::tree_ensemble::{EXTENSION, TreeCheckpoint, TreeInputs};
 use crate::run::baseline::BesideBaseline;
 use crate::run::bundle::drift::Profile;
 use crate::run::bundle::{Bundle, Origin};
@@ -118,9 +118,8 @@ pub fn run<B: GraphBackend + TreeBackend>(
         options,
         device,
     )?;
-    let x = matrix(&table)?;
     // Of trees that have not seen the validation labels: what these choose is chosen on them.
-    let unseen = checkpoint.ensemble.predict(&x)?;
+    let unseen = checkpoint.ensemble.predict_table(&table)?;
     if refits {
         let (of_both, labels) = of_training.as_ref().map_or((&table, &split), |(table, labels)| (table, labels));
         let names = dataset.feature_names.as_deref().unwrap_or_default();
@@ -128,7 +127,7 @@ pub fn run<B: GraphBackend + TreeBackend>(
         checkpoint.write(&file_of(&run))?;
     }
     let ensemble = &checkpoint.ensemble;
-    let scores = if refits { ensemble.predict(&x)? } else { unseen.clone() };
+    let scores = if refits { ensemble.predict_table(&table)? } else { unseen.clone() };
     let evaluation = evaluate_parts([&unseen, &scores], &dataset, &split)?;
     let gain = ensemble.importance(Importance::Gain);
     write_importance(&run, &table, &gain, &ensemble.importance(Importance::Split))?;
@@ -187,7 +186,7 @@ pub fn validated<B: GraphBackend + TreeBackend>(
         fitted::<B>(config, dataset, split, begun, options, device)?;
     let ensemble = &checkpoint.ensemble;
     let scores_of = |table: &FeatureTable, nodes: &[u32]| {
-        let values: Vec<f32> = nodes.iter().flat_map(|&node| table.row(node as usize)).copied().collect();
+        let values: Vec<f32> = nodes.iter().flat_map(|&node| table.row(node as usize)).collect();
         ensemble.predict(&Matrix::f32(&values, table.columns().len())?)
     };
     let (of_validation, validation) = match &of_training {
@@ -273,10 +272,15 @@ fn fitted<B: GraphBackend + TreeBackend>(
         Some(stage2) => Folds::of(dataset, split, config.features.stage2_folds, stage2.seed)?,
         None => Folds::default(),
     };
-    let neighbourhood =
-        |part| tables.of::<B>((dataset, part), &config.data.path, &config.features.neighbourhood, device);
-    let mut table = neighbourhood(None)?;
-    let mut of_training = known.as_ref().map(|known| neighbourhood(Some(known))).transpose()?;
+    // The run has no directory yet.
+    let spill = Spill::of_gigabytes(config.features.host_memory, &config.output.dir);
+    let neighbourhood = |part, spill: &Spill| {
+        tables.of::<B>((dataset, part), &config.data.path, &config.features.neighbourhood, spill, device)
+    };
+    let mut table = neighbourhood(None, &spill)?;
+    let left = spill.beside(table.bytes_in_memory());
+    let mut of_training = known.as_ref().map(|known| neighbourhood(Some(known), &left)).transpose()?;
+    let left = left.beside(of_training.as_ref().map_or(0, |table| table.bytes_in_memory()));
     let names = dataset.feature_names.as_deref().unwrap_or_default();
     check_names(config, &table, names)?;
     // What is refused above leaves no directory.
@@ -314,21 +318,21 @@ fn fitted<B: GraphBackend + TreeBackend>(
     if (inputs.embedding || inputs.reconstruction)
         && let Some(file) = config.data.embeddings_file()
     {
-        let z = read_embeddings(&file, Some(dataset.graph.num_nodes()))?;
+        let z = open_embeddings(&file, Some(dataset.graph.num_nodes()))?;
         append_stage1(Arc::make_mut(&mut table), &dataset.graph, &inputs, &z)?;
         if let (Some(table), Some(known)) = (&mut of_training, &known) {
-            append_stage1(Arc::make_mut(table), &known.dataset.graph, &inputs, &rows_of(known, &z))?;
+            append_stage1(Arc::make_mut(table), &known.dataset.graph, &inputs, &rows_of(known, &z, &left)?)?;
         }
     }
     if let Some(stage2) = &config.stage2 {
-        let out_of_fold = folds::run::<B>(stage2, &folds, dataset, split, &run, options, device, &progress)?;
+        let out_of_fold = folds::run::<B>(stage2, &folds, dataset, split, &run, options, (&left, device), &progress)?;
         inputs.folds = out_of_fold.runs;
         append_stage2(Arc::make_mut(&mut table), &inputs, &out_of_fold.output)?;
         if let (Some(table), Some(known)) = (&mut of_training, &known) {
             let Stage2Output { scores, embeddings } = &out_of_fold.output;
             let output = Stage2Output {
                 scores: known.nodes.iter().map(|&node| scores[node as usize]).collect(),
-                embeddings: rows_of(known, embeddings),
+                embeddings: rows_of(known, embeddings, &left)?,
             };
             append_stage2(Arc::make_mut(table), &inputs, &output)?;
         }
@@ -385,9 +389,8 @@ pub fn stopping_metrics(config: &Stage3Config) -> Vec<(RankingMetric, &'static s
 }
 
 /// The rows of the nodes that are kept.
-fn rows_of(known: &Subset, z: &Array2<f32>) -> Array2<f32> {
-    let rows: Vec<usize> = known.nodes.iter().map(|&node| node as usize).collect();
-    z.select(Axis(0), &rows)
+fn rows_of(known: &Subset, z: &Features, spill: &Spill) -> Result<Features> {
+    spill.keep(z.select(&known.nodes).into_f32(), known.nodes.len(), z.dim())
 }
 
 /// The run to go on with, if there is one; it must not be finished.

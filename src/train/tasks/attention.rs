@@ -23,7 +23,7 @@ use crate::data::pieces;
 use crate::data::split::Split;
 use crate::error::Result;
 use crate::graph::formats::atomic_write;
-use crate::graph::{Dataset, Features, HeteroGraph, NodeType, Subset, write_npy_f32};
+use crate::graph::{Dataset, Features, HeteroGraph, NodeType, Spill, Subset, write_npy_f32};
 use crate::infer::attention::{
     check_own, edge_inputs, host_scores, input_features, load_edges, own_types, with_edges, with_labels,
 };
@@ -155,20 +155,13 @@ pub struct EpochInput {
     shard: Shard,
 }
 
-/// Trains the attention network, scores every node with the best checkpoint and evaluates it once on the test labels.
+/// Trains the attention network, scores every node with the best checkpoint and evaluates it once on the test labels;
+/// as one of several ranks, where there are any: what rank 0 leaves.
 ///
 /// # Errors
-/// Data or a checkpoint that cannot be used, outputs that cannot be written, a loss that is not finite, or an
-/// interruption (everything is saved then).
-pub fn run<B: GraphBackend>(config: &Stage2Config, options: &RunOptions, device: &B::Device) -> Result<Stage2Outcome> {
-    Ok(alone(run_with::<B>(config, options, None, device)?))
-}
-
-/// [`run`] as one of several ranks, where there are any; what rank 0 leaves.
-///
-/// # Errors
-/// As for [`run`], and where another rank fails.
-pub fn run_with<B: GraphBackend>(
+/// Data or a checkpoint that cannot be used, outputs that cannot be written, a loss that is not finite, another rank
+/// that fails, or an interruption (everything is saved then).
+pub fn run<B: GraphBackend>(
     config: &Stage2Config,
     options: &RunOptions,
     rank: Option<&Rank<B>>,
@@ -231,7 +224,7 @@ fn finished<B: GraphBackend>(
     let HostScored { scores, embeddings } = task.scored(&model, None, rank)?;
     let Some(Led { session, position, seconds_per_epoch, .. }) = led else { return Ok(None) };
     write_npy_f32(session.run.output(STAGE2_SCORES_FILE), &Array1::from_vec(scores.clone()))?;
-    write_npy_f32(session.run.output(STAGE2_EMBEDDINGS_FILE), &embeddings)?;
+    write_npy_f32(session.run.output(STAGE2_EMBEDDINGS_FILE), &embeddings.as_f32())?;
     let outcome = Stage2Outcome {
         run: session.run.path().to_path_buf(),
         best_epoch: position.best_epoch,
@@ -341,7 +334,7 @@ fn fitted<B: GraphBackend>(
     let notes: Vec<String> = dataset.notes.iter().cloned().chain(decisions).chain(of_part).chain(filled).collect();
     let (runs, name, seed) = (&config.output.dir, &config.name, config.seed);
     let place = Place { runs, name, seed, config: &toml, origin, filling: filling.as_ref() };
-    let trained = trainer::train_with(&task, &place, options, &notes, rank, device)?;
+    let trained = trainer::train(&task, &place, options, &notes, rank, device)?;
     Ok(trained.map(|trained| Fitted { trained, task, known, features, of_all }))
 }
 
@@ -376,7 +369,7 @@ impl<B: GraphBackend> Attention<B> {
         }
         let placement = if plan.sampled {
             let store = FeatureStore::new(features.clone(), host, device)?;
-            let (store, how) = transferred(store, &config.loader)?;
+            let (store, how) = transferred(store, &config.loader, rank)?;
             notes.push(how);
             Placement::Host { store, features }
         } else {
@@ -502,7 +495,9 @@ impl<B: GraphBackend> Attention<B> {
             }
             Placement::Host { features, .. } => {
                 let replica = [(model.clone(), self.device.clone())];
-                layerwise::scores_with_labels(&replica, &self.host, features, known, wanted, self.dtype(), rank)
+                let spill = Spill::of_gigabytes(self.config.loader.host_memory, &self.config.output.dir);
+                let places = (rank, &spill);
+                layerwise::scores_with_labels(&replica, &self.host, features, known, wanted, self.dtype(), places)
             }
         }
     }

@@ -2,12 +2,11 @@
 
 use burn::tensor::{DType, Tensor};
 use graphsieve_kernels::{Communicator, GraphBackend};
-use ndarray::Array2;
 
 use super::attention_loss::{LossInput, edges_of_epoch};
 use crate::config::{Rows, Stage2Config};
 use crate::error::Result;
-use crate::graph::HeteroGraph;
+use crate::graph::{Features, HeteroGraph};
 use crate::infer::layerwise::HostScored;
 use crate::metrics::sigmoid;
 use crate::models::attention::{Pass, TripleStreamGat};
@@ -17,8 +16,8 @@ use crate::models::receptive_field::{ReceptiveField, Shares, hidden_rows};
 use crate::train::ranks::failed;
 use crate::train::shard::Shard;
 
-/// The embeddings of the nodes of a rank, a matrix per type, and the logits of all nodes, those of one rank behind those
-/// of another. `x` is the input of all nodes.
+/// The embeddings of the nodes of a rank, a matrix per type, and the logits of all nodes, those of one rank behind
+/// those of another. `x` is the input of all nodes.
 pub(super) fn embedded<B: GraphBackend>(
     model: &TripleStreamGat<B>,
     part: &GraphPart<B>,
@@ -101,8 +100,7 @@ pub(super) fn scores<B: GraphBackend>(
         false => Vec::new(),
     };
     check_device()?;
-    let embeddings = Array2::from_shape_vec((scores.len(), width), rows);
-    let embeddings = embeddings.unwrap_or_else(|e| unreachable!("a row per node: {e}"));
+    let embeddings = Features::from_f32(rows, scores.len(), width);
     Ok(HostScored { scores, embeddings })
 }
 

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use burn::backend::Autodiff;
 use burn::tensor::Tensor;
 use graphsieve_kernels::GraphBackend;
-use ndarray::Array2;
 use serde::Serialize;
 
 use super::attention_batches::sampler;
@@ -16,7 +15,7 @@ use super::auto_encoder_batches::{PairBatch, pairs_of_epoch, parts};
 use crate::config::{EMBEDDINGS_FILE, LoaderMode, Rows, RunConfig, Stage1Config, TrainConfig};
 use crate::data::edge_split::EdgeSplit;
 use crate::error::{Error, Result};
-use crate::graph::{Dataset, Features, HeteroGraph, Relation, atomic_write, write_npy_f32};
+use crate::graph::{Dataset, Features, HeteroGraph, Relation, Spill, atomic_write, write_npy_f32};
 use crate::infer::layerwise_embeddings::embeddings;
 use crate::infer::plan;
 use crate::infer::tree_table::reconstruction_scores;
@@ -39,7 +38,7 @@ use crate::train::full::Full;
 use crate::train::loading::transferred;
 use crate::train::plots::{self, Series};
 use crate::train::position::Position;
-use crate::train::ranks::{Rank, agree, alone, failed, of_part, planned, settled};
+use crate::train::ranks::{Rank, agree, failed, of_part, planned, settled};
 use crate::train::reconstruction::{EdgeMetrics, PairRows, Pairs, Scored, edge_metrics, metrics};
 use crate::train::runner::Runner;
 use crate::train::sampled::{Sampled, Sampling};
@@ -117,20 +116,22 @@ struct OnDevice<B: GraphBackend> {
 /// What a validation reads of an epoch: logits of pairs, and labels of all pairs by rank.
 type PairLogits<B> = (Tensor<B, 1>, Vec<Vec<u8>>);
 
-/// Trains the auto-encoder and writes its embeddings.
-///
-/// # Errors
-/// Data or a checkpoint that cannot be used, outputs that cannot be written, a loss that is not finite, or an
-/// interruption (everything is saved then).
-pub fn run<B: GraphBackend>(config: &Stage1Config, options: &RunOptions, device: &B::Device) -> Result<Stage1Outcome> {
-    Ok(alone(run_with::<B>(config, options, None, device)?))
+/// Those of all mini-batches of an epoch.
+fn of_all_batches<B: GraphBackend>(batches: Vec<PairLogits<B>>) -> Option<PairLogits<B>> {
+    let (logits, labels): (Vec<_>, Vec<_>) = batches.into_iter().unzip();
+    let labels = labels.into_iter().reduce(|mut before, own| {
+        before.iter_mut().zip(own).for_each(|(before, own)| before.extend(own));
+        before
+    })?;
+    Some((Tensor::cat(logits, 0), labels))
 }
 
-/// [`run`] as one of several ranks, where there are any; what rank 0 leaves.
+/// Trains the auto-encoder and writes its embeddings; as one of several ranks, where there are any: what rank 0 leaves.
 ///
 /// # Errors
-/// As for [`run`], and where another rank fails.
-pub fn run_with<B: GraphBackend>(
+/// Data or a checkpoint that cannot be used, outputs that cannot be written, a loss that is not finite, another rank
+/// that fails, or an interruption (everything is saved then).
+pub fn run<B: GraphBackend>(
     config: &Stage1Config,
     options: &RunOptions,
     rank: Option<&Rank<B>>,
@@ -182,7 +183,7 @@ pub fn run_with<B: GraphBackend>(
     notes.extend(how);
     let (runs, name, seed) = (&config.output.dir, &config.name, config.seed);
     let place = Place { runs, name, seed, config: &toml, origin: Some(&origin), filling: filling.as_ref() };
-    let Some(trained) = trainer::train_with(&task, &place, options, &notes, rank, device)? else {
+    let Some(trained) = trainer::train(&task, &place, options, &notes, rank, device)? else {
         return Ok(None);
     };
     let Trained { model, led } = trained;
@@ -192,7 +193,7 @@ pub fn run_with<B: GraphBackend>(
     }
     let z = task.embed_all(&model, rank)?;
     let of_pairs = |host: &HeteroGraph, drawn: &[LabelledPairs]| match led.is_some() {
-        true => metrics::<B>(host, drawn, &z, device),
+        true => metrics::<B>(host, drawn, z.as_f32(), device),
         // Rank 0 alone tells.
         false => Ok(None),
     };
@@ -214,9 +215,9 @@ pub fn run_with<B: GraphBackend>(
     };
     let Some(Led { session, loss, seconds_per_epoch, .. }) = led else { return Ok(None) };
     let embeddings = session.run.output(EMBEDDINGS_FILE);
-    write_npy_f32(&embeddings, &z)?;
+    write_npy_f32(&embeddings, &z.as_f32())?;
     let run = session.run.path().to_path_buf();
-    let scores = reconstruction_scores(&dataset.graph, &z);
+    let scores = reconstruction_scores(&dataset.graph, z.as_f32());
     let outcome = Stage1Outcome { run, embeddings, held_out, trained_on, loss, seconds_per_epoch };
     atomic_write(session.run.output(EVALUATION_FILE), |file| Ok(serde_json::to_writer_pretty(file, &outcome)?))?;
     origin.finish(&session.run, &Profile::of_training::<u8>(&dataset, Some(&scores), &[]))?;
@@ -236,7 +237,7 @@ impl<B: GraphBackend> AutoEncoder<B> {
     ///
     /// # Errors
     /// A precision or a transfer that the device does not have, draws that the graph does not have, features that do
-    /// not fit their types.
+    /// not fit their types; a rank that fails.
     pub fn open(
         config: &Stage1Config,
         host: &HeteroGraph,
@@ -273,7 +274,7 @@ impl<B: GraphBackend> AutoEncoder<B> {
             let alone = several.map(|_| "every rank has the whole graph: a part of it would have no rows".into());
             return Ok((Self::with(config, spec, host, graph, x, device), reachable.or(alone)));
         }
-        let (store, how) = transferred(FeatureStore::new(features.clone(), &host, device)?, &config.loader)?;
+        let (store, how) = transferred(FeatureStore::new(features.clone(), &host, device)?, &config.loader, rank)?;
         let host = Arc::new(host);
         let normalisation = HostNormalisation::of(host.clone(), spec.causal);
         let placement = Placement::Host { store, features: features.clone(), normalisation };
@@ -328,11 +329,10 @@ impl<B: GraphBackend> AutoEncoder<B> {
     ///
     /// # Errors
     /// A device that failed; a rank that fails.
-    pub fn embed_all(&self, model: &TripleStreamGae<B>, rank: Option<&Rank<B>>) -> Result<Array2<f32>> {
+    pub fn embed_all(&self, model: &TripleStreamGae<B>, rank: Option<&Rank<B>>) -> Result<Features> {
         let of_rows = |values: Vec<f32>| {
             check_device()?;
-            Ok(Array2::from_shape_vec((self.host.num_nodes(), self.spec.output), values)
-                .unwrap_or_else(|e| unreachable!("a row per node: {e}")))
+            Ok(Features::from_f32(values, self.host.num_nodes(), self.spec.output))
         };
         let together = |inputs: &DividedInputs<B>, places: &[u32]| {
             by_node(model.embed_divided(inputs, of_part(rank)).map_err(failed)?, places, of_part(rank))
@@ -342,7 +342,8 @@ impl<B: GraphBackend> AutoEncoder<B> {
             Placement::Divided(inputs, places) => return of_rows(together(&inputs.inner(), places)?),
             Placement::Host { features, normalisation, .. } => {
                 let dtype = dtype(self.config.train.precision);
-                return embeddings(model, normalisation, features, dtype, rank, &self.device);
+                let spill = Spill::of_gigabytes(self.config.loader.host_memory, &self.config.output.dir);
+                return embeddings(model, normalisation, features, dtype, (rank, &spill), &self.device);
             }
         };
         let OnDevice { graph, normalisation, inputs } = &**on_device;
@@ -372,9 +373,9 @@ impl<B: GraphBackend> AutoEncoder<B> {
         z: &[Tensor<Autodiff<B>, 2>],
         tau: f64,
         labels: Vec<Vec<u8>>,
-    ) -> Losses<B, Option<PairLogits<B>>> {
+    ) -> Losses<B, Vec<PairLogits<B>>> {
         let Scored { loss, logits, .. } = pairs.score(z, tau, &self.device);
-        Losses { loss, terms: Vec::new(), detail: Some((logits.inner(), labels)) }
+        Losses { loss, terms: Vec::new(), detail: vec![(logits.inner(), labels)] }
     }
 
     fn sampled(
@@ -405,7 +406,7 @@ impl<B: GraphBackend> Task<B> for AutoEncoder<B> {
     /// The pairs of a rank in an epoch with the labels of all ranks' pairs, and the temperature.
     type Input = ((Pairs, Vec<Vec<u8>>), f64);
     type Part = PairBatch;
-    type Detail = Option<PairLogits<B>>;
+    type Detail = Vec<PairLogits<B>>;
     type Figures = EdgeMetrics;
     type Line = EpochLine;
 
@@ -484,10 +485,10 @@ impl<B: GraphBackend> Task<B> for AutoEncoder<B> {
     }
 
     fn gathered(&self, own: Self::Detail, rank: &Rank<B>) -> Result<Self::Detail> {
-        let Some((logits, labels)) = own else { return Ok(None) };
+        let Some((logits, labels)) = of_all_batches(own) else { return Ok(Vec::new()) };
         let rows: Vec<usize> = labels.iter().map(Vec::len).collect();
         let all = rank.all_gather_rows_after(logits.unsqueeze_dim::<2>(1), &rows, None).map_err(failed)?;
-        Ok(Some((all.squeeze_dim::<1>(1), labels)))
+        Ok(vec![(all.squeeze_dim::<1>(1), labels)])
     }
 
     fn batch(&self, model: &Self::Model, batch: Batch<Autodiff<B>, PairBatch>) -> Result<Losses<B, Self::Detail>> {
@@ -506,14 +507,13 @@ impl<B: GraphBackend> Task<B> for AutoEncoder<B> {
         Ok(self.scored(pairs, &z, tau, labels))
     }
 
-    fn joined(&self, before: Self::Detail, own: Self::Detail) -> Self::Detail {
-        let (Some((logits, labels)), Some((more, of_more))) = (before, &own) else { return own };
-        let labels = labels.into_iter().zip(of_more).map(|(labels, more)| [&labels[..], more].concat());
-        Some((Tensor::cat(vec![logits, more.clone()], 0), labels.collect()))
+    fn joined(&self, mut before: Self::Detail, own: Self::Detail) -> Self::Detail {
+        before.extend(own);
+        before
     }
 
     fn validate(&self, _: &Self::Inner, detail: Self::Detail, _: usize, rank: Option<&Rank<B>>) -> Result<EdgeMetrics> {
-        let (logits, labels) = detail.unwrap_or_else(|| unreachable!("every epoch has pairs"));
+        let (logits, labels) = of_all_batches(detail).unwrap_or_else(|| unreachable!("every epoch has pairs"));
         let metrics = edge_metrics(logits, &labels.concat());
         settled::<B>(rank)?;
         metrics

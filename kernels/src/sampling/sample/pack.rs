@@ -91,13 +91,17 @@ fn part(end: &mut usize, len: usize) -> usize {
 }
 
 impl<B: SampleBackend> DeviceSample<B> {
-    /// Collects the features of the nodes and puts everything together; waits for the device.
-    pub fn pack(self, collector: &mut RowCollector<B>) -> PackedSample<B> {
+    /// Collects the features of the nodes, unless somebody else does, and puts everything together; waits for the
+    /// device.
+    pub fn pack(self, collector: Option<&mut RowCollector<B>>) -> PackedSample<B> {
         let relations = self.layers.first().map_or(0, |layer| layer.shapes.len());
         // Shared and cached rows, then the long rows of every relation in both directions.
         let tallied = 2 + 2 * relations * self.layers.len();
         let tally = index_tensor::<B>(vec![0; tallied], &self.device);
-        let rows = collector.collect(&self, &tally);
+        let rows = match collector {
+            Some(collector) => collector.collect(&self, &tally),
+            None => B::float_empty([0, 0].into(), &self.device, DType::F32.into()),
+        };
         let mut end = 0;
         let mut plans = Vec::with_capacity(self.layers.len());
         for (at, layer) in self.layers.iter().enumerate() {
@@ -245,13 +249,19 @@ impl<B: SampleBackend> PackedSample<B> {
     }
 
     /// The features of the nodes of a type, in the order of the batch.
+    ///
+    /// # Panics
+    /// If it was packed without them.
     pub fn x(&self, node_type: usize) -> Tensor<B, 2> {
         let (first, rows) = self.of_type[node_type];
         let x = match rows {
             0 => {
                 B::float_empty([0, self.rows.shape()[1]].into(), &B::float_device(&self.rows), self.rows.dtype().into())
             }
-            _ => B::rows_at(&self.rows, first, rows),
+            _ => {
+                assert!(self.rows.shape()[0] > 0, "PackedSample::x: expected features, packed without a collector");
+                B::rows_at(&self.rows, first, rows)
+            }
         };
         Tensor::from_primitive(TensorPrimitive::Float(x))
     }

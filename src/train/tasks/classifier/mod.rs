@@ -8,5 +8,5 @@ mod task;
 
 pub use self::batches::Targets;
 pub use self::data::ClassifierData;
-pub use self::run::{ClassifyOutcome, Ranked, averaged, run_with, validated};
+pub use self::run::{ClassifyOutcome, Ranked, averaged, run, validated};
 pub use self::task::{Classifier, EpochLine};

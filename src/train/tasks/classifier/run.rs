@@ -85,7 +85,7 @@ impl fmt::Display for ClassifyOutcome {
 /// # Errors
 /// Data or a checkpoint that cannot be used, outputs that cannot be written, a loss that is not finite, another rank
 /// that fails, or an interruption (everything is saved then).
-pub fn run_with<B: GraphBackend>(
+pub fn run<B: GraphBackend>(
     config: &ClassifyConfig,
     options: &RunOptions,
     rank: Option<&Rank<B>>,
@@ -297,7 +297,7 @@ fn fitted<B: GraphBackend>(
     let filled = data.dataset.filling_note(&data.filling);
     let notes = data.dataset.notes.iter().chain(&task.decisions).cloned().chain(of_part).chain(filled);
     let notes: Vec<String> = notes.collect();
-    let trained = trainer::train_with(&task, &place, options, &notes, rank, device)?;
+    let trained = trainer::train(&task, &place, options, &notes, rank, device)?;
     Ok(trained.map(|trained| Fitted { trained, task, known }))
 }
 

@@ -11,6 +11,7 @@ use super::placement::{Computed, OnDevice, Placement};
 use crate::config::{Best, ClassifyConfig, ClassifyTrain, DecayedLayers, LoaderConfig, LoaderMode, TrainConfig};
 use crate::data::class_split::ClassSplit;
 use crate::error::{Error, Result, grouped};
+use crate::graph::Spill;
 use crate::infer::layerwise_classes::class_logits;
 use crate::infer::plan;
 use crate::infer::sampled_input::SampledInput;
@@ -86,7 +87,7 @@ impl<B: GraphBackend> Classifier<B> {
         let placement = if plan.sampled {
             let input = SampledInput::new(spec, graph, features, dtype)?;
             let store = FeatureStore::new(input.features().clone(), input.graph(), device)?;
-            let (store, how) = transferred(store, &config.loader)?;
+            let (store, how) = transferred(store, &config.loader, rank)?;
             decisions.push(how);
             Placement::Host { input, store }
         } else {
@@ -195,7 +196,8 @@ impl<B: GraphBackend> Classifier<B> {
                 Ok(logits)
             }
             Placement::Host { input, .. } => {
-                class_logits(&[(model.clone(), self.device.clone())], &self.spec, input, rank)
+                let spill = Spill::of_gigabytes(self.config.loader.host_memory, &self.config.output.dir);
+                class_logits(&[(model.clone(), self.device.clone())], &self.spec, input, rank, &spill)
             }
         }
     }
