@@ -118,7 +118,7 @@ struct OnDevice<B: GraphBackend> {
 type PairLogits<B> = (Tensor<B, 1>, Vec<Vec<u8>>);
 
 /// Those of all mini-batches of an epoch.
-fn together<B: GraphBackend>(batches: Vec<PairLogits<B>>) -> Option<PairLogits<B>> {
+fn of_all_batches<B: GraphBackend>(batches: Vec<PairLogits<B>>) -> Option<PairLogits<B>> {
     let (logits, labels): (Vec<_>, Vec<_>) = batches.into_iter().unzip();
     let labels = labels.into_iter().reduce(|mut before, own| {
         before.iter_mut().zip(own).for_each(|(before, own)| before.extend(own));
@@ -473,7 +473,7 @@ impl<B: GraphBackend> Task<B> for AutoEncoder<B> {
     }
 
     fn gathered(&self, own: Self::Detail, rank: &Rank<B>) -> Result<Self::Detail> {
-        let Some((logits, labels)) = together(own) else { return Ok(Vec::new()) };
+        let Some((logits, labels)) = of_all_batches(own) else { return Ok(Vec::new()) };
         let rows: Vec<usize> = labels.iter().map(Vec::len).collect();
         let all = rank.all_gather_rows(logits.unsqueeze_dim::<2>(1), &rows).map_err(failed)?;
         Ok(vec![(all.squeeze_dim::<1>(1), labels)])
@@ -501,7 +501,7 @@ impl<B: GraphBackend> Task<B> for AutoEncoder<B> {
     }
 
     fn validate(&self, _: &Self::Inner, detail: Self::Detail, _: usize, _: Option<&Rank<B>>) -> Result<EdgeMetrics> {
-        let (logits, labels) = together(detail).unwrap_or_else(|| unreachable!("every epoch has pairs"));
+        let (logits, labels) = of_all_batches(detail).unwrap_or_else(|| unreachable!("every epoch has pairs"));
         edge_metrics(logits, &labels.concat())
     }
 
