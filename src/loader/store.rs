@@ -69,7 +69,7 @@ impl<B: SampleBackend> FeatureStore<B> {
     ///
     /// # Errors
     /// Says why this cannot be; the store is there to go on with.
-    pub fn pin(mut self) -> Result<Self, (Self, String)> {
+    pub fn pin(mut self) -> Result<Self, Box<(Self, String)>> {
         let shape = [self.features.num_rows(), self.width()];
         let pinned = PinnedRows::new(shape, self.dtype, &self.device, |bytes| match self.features.values() {
             FeatureValues::Single(values) => copy(bytes, bytemuck::cast_slice(values)),
@@ -85,7 +85,7 @@ impl<B: SampleBackend> FeatureStore<B> {
                 self.source = Some(RowSource::Pinned(Arc::new(pinned)));
                 Ok(self)
             }
-            Err(reason) => Err((self, reason)),
+            Err(reason) => Err(Box::new((self, reason))),
         }
     }
 
