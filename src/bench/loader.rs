@@ -300,8 +300,8 @@ fn transfer<B: GraphBackend>(
     let mut buffer = RowBuffer::<B>::new([rows, store.width()], store.dtype(), device);
     let to: Vec<u32> = (0..rows as u32).collect();
     match store.pin() {
-        Err((_, reason)) => note(&format!("zero copy left out: {reason}")),
-        Ok(store) => {
+        (_, Some(reason)) => note(&format!("zero copy left out: {reason}")),
+        (store, None) => {
             let Some(pinned) = store.pinned() else { return Ok(ways) };
             let [rows_read, rows_written] = [&wanted, &to].map(|rows| RowIds::new(rows, device));
             let fetched = time::<B>(device, options.runs, || {
@@ -447,7 +447,7 @@ fn passes<B: GraphBackend>(
     let store = FeatureStore::<Autodiff<B>>::new(features, graph, device)?;
     let by_device = undrawable::<B>(&sampler, device).is_none();
     let resident = by_device.then(|| store.clone().resident());
-    let store = store.pin().unwrap_or_else(|(store, _)| store);
+    let (store, _) = store.pin();
     let mut ways = vec![("the processor", Placement::Host, store.clone())];
     if by_device && store.pinned().is_some() {
         ways.push(("the device, from features in page-locked memory", Placement::Device, store));

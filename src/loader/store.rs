@@ -65,11 +65,8 @@ impl<B: SampleBackend> FeatureStore<B> {
     }
 
     /// The same features in page-locked memory, from which kernels of the device read rows themselves. It holds all
-    /// features once more.
-    ///
-    /// # Errors
-    /// Says why this cannot be; the store is there to go on with.
-    pub fn pin(mut self) -> Result<Self, Box<(Self, String)>> {
+    /// features once more. Where that cannot be they are as before, and the second says why.
+    pub fn pin(mut self) -> (Self, Option<String>) {
         let shape = [self.features.num_rows(), self.width()];
         let pinned = PinnedRows::new(shape, self.dtype, &self.device, |bytes| match self.features.values() {
             FeatureValues::Single(values) => copy(bytes, bytemuck::cast_slice(values)),
@@ -83,9 +80,9 @@ impl<B: SampleBackend> FeatureStore<B> {
         match pinned {
             Ok(pinned) => {
                 self.source = Some(RowSource::Pinned(Arc::new(pinned)));
-                Ok(self)
+                (self, None)
             }
-            Err(reason) => Err(Box::new((self, reason))),
+            Err(reason) => (self, Some(reason)),
         }
     }
 

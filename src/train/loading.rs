@@ -131,13 +131,13 @@ pub fn transferred<B: GraphBackend>(
         Transfer::Auto | Transfer::ZeroCopy => {}
     }
     match store.pin() {
-        Ok(store) => Ok((store, format!("features: {bytes} of page-locked memory that the device reads"))),
-        Err((_, reason)) if loader.transfer == Transfer::ZeroCopy => Err(Error::Device {
+        (store, None) => Ok((store, format!("features: {bytes} of page-locked memory that the device reads"))),
+        (_, Some(reason)) if loader.transfer == Transfer::ZeroCopy => Err(Error::Device {
             device: "of this run".into(),
             reason,
             help: "set loader.transfer = \"gathered\", or \"auto\" to let the run choose".into(),
         }),
-        Err((store, reason)) => Ok((store, format!("features: gathered by the processor: {reason}"))),
+        (store, Some(reason)) => Ok((store, format!("features: gathered by the processor: {reason}"))),
     }
 }
 
