@@ -34,7 +34,7 @@ const TASK_ROWS: usize = 64;
 #[derive(Clone, Debug)]
 pub struct FeatureStore<B: SampleBackend> {
     features: Features,
-    node_types: Vec<NodeType>,
+    node_types: Arc<[NodeType]>,
     dtype: DType,
     device: B::Device,
     /// Where the device reads rows itself.
@@ -60,7 +60,7 @@ impl<B: SampleBackend> FeatureStore<B> {
         }
         let half = matches!(features.values(), FeatureValues::Half(_)) && B::supports_dtype(device, DType::F16);
         let dtype = if half { DType::F16 } else { DType::F32 };
-        let (node_types, device) = (graph.node_types().to_vec(), device.clone());
+        let (node_types, device) = (graph.node_types().into(), device.clone());
         Ok(FeatureStore { features, node_types, dtype, device, source: None, part: None })
     }
 
