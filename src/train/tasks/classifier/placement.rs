@@ -18,7 +18,7 @@ pub(super) enum Placement<B: GraphBackend> {
     /// On the device.
     Device(Box<OnDevice<B>>),
     /// On the host, from where mini-batches are loaded.
-    Host { input: Box<SampledInput>, store: FeatureStore<Autodiff<B>> },
+    Host { input: SampledInput, store: FeatureStore<Autodiff<B>> },
 }
 
 /// A graph that is trained at once.

@@ -85,7 +85,7 @@ impl<B: GraphBackend> Classifier<B> {
             decisions.push(plan.to_string());
         }
         let placement = if plan.sampled {
-            let input = Box::new(SampledInput::new(spec, graph, features, dtype)?);
+            let input = SampledInput::new(spec, graph, features, dtype)?;
             let store = FeatureStore::new(input.features().clone(), input.graph(), device)?;
             let (store, how) = transferred(store, &config.loader, rank)?;
             decisions.push(how);
@@ -115,7 +115,7 @@ impl<B: GraphBackend> Classifier<B> {
         store: FeatureStore<Autodiff<B>>,
     ) -> Self {
         let device = store.device().clone();
-        Self::placed(config, spec, split, Placement::Host { input: Box::new(input), store }, &device)
+        Self::placed(config, spec, split, Placement::Host { input, store }, &device)
     }
 
     fn placed(
