@@ -56,8 +56,7 @@ impl Division {
         self.starts[t].windows(2).map(|ends| ends[1] - ends[0]).collect()
     }
 
-    /// How many ranks there are.
-    pub fn ranks(&self) -> usize {
+    fn ranks(&self) -> usize {
         self.starts.first().map_or(0, |starts| starts.len() - 1)
     }
 
@@ -200,8 +199,12 @@ impl<B: GraphBackend> GraphPart<B> {
         before: &[Tensor<B, 2>],
         rank: &Communicator<B::Plain>,
     ) -> Result<Vec<Tensor<B, 2>>, CollectiveError> {
-        let counts: Vec<Vec<usize>> = (0..own.len()).map(|t| self.division.counts(t)).collect();
-        gathered(own, &counts, before, rank)
+        let mut all: Vec<Tensor<B, 2>> = Vec::with_capacity(own.len());
+        for (t, own) in own.into_iter().enumerate() {
+            let after = all.last().or(before.last());
+            all.push(rank.all_gather_rows_after(own, &self.division.counts(t), after)?);
+        }
+        Ok(all)
     }
 
     /// One matrix of all nodes, those of one rank behind those of another, out of the rows of this rank by type; behind
@@ -218,25 +221,6 @@ impl<B: GraphBackend> GraphPart<B> {
         let own: Vec<Tensor<B, 2>> = own.into_iter().filter(|rows| rows.dims()[0] > 0).collect();
         rank.all_gather_rows_after(Tensor::cat(own, 0), &self.division.totals(), before.last())
     }
-}
-
-/// By type the rows of all ranks, out of those of this one; `counts` has how many each rank has. See
-/// [`GraphPart::gathered`].
-///
-/// # Errors
-/// A rank that fails.
-pub fn gathered<B: GraphBackend>(
-    own: Vec<Tensor<B, 2>>,
-    counts: &[Vec<usize>],
-    before: &[Tensor<B, 2>],
-    rank: &Communicator<B::Plain>,
-) -> Result<Vec<Tensor<B, 2>>, CollectiveError> {
-    let mut all: Vec<Tensor<B, 2>> = Vec::with_capacity(own.len());
-    for (own, counts) in own.into_iter().zip(counts) {
-        let after = all.last().or(before.last());
-        all.push(rank.all_gather_rows_after(own, counts, after)?);
-    }
-    Ok(all)
 }
 
 /// The rows of all nodes by their numbers, out of a matrix `[nodes, width]` of all ranks where each has its place.

@@ -189,20 +189,13 @@ impl<'a> Model<'a> {
         self.memory.is_none_or(|memory| bytes <= 1e9 * memory / RESIDENT_SHARE)
     }
 
-    /// Whether mini-batches of `ranks` devices, `per_host` of them on a host, find features divided over all.
-    fn divides(&self, ranks: usize, per_host: usize) -> bool {
-        let stored = self.nodes() * self.row_bytes();
-        let part = stored / ranks as f64 + self.network.loader.hot * stored;
-        match self.network.loader.transfer {
-            _ if ranks == 1 => false,
-            Transfer::Divided => true,
-            Transfer::Auto => ranks <= per_host && !self.fits(stored) && self.fits(part),
-            _ => false,
-        }
+    /// Whether mini-batches of `ranks` devices find features divided over all.
+    fn divides(&self, ranks: usize) -> bool {
+        ranks > 1 && self.network.loader.transfer == Transfer::Divided
     }
 
-    fn memory_of(&self, ranks: usize, per_host: usize, step: &Step) -> Memory {
-        let divides = self.divides(ranks, per_host);
+    fn memory_of(&self, ranks: usize, step: &Step) -> Memory {
+        let divides = self.divides(ranks);
         let ranks = ranks as f64;
         let (whole, features, activations) = (self.graph_bytes(), self.feature_bytes(), step.activations);
         let graph = match self.way {
@@ -250,7 +243,7 @@ impl<'a> Model<'a> {
         let steps = self.steps();
         let gradients = 4.0 * self.network.parameters;
         let (calls, bytes, ms) = (steps + 1.0, steps * gradients + 12.0, 2.0 * steps * sum(gradients));
-        if self.way == Way::MiniBatches && self.divides(ranks, per_host) {
+        if self.way == Way::MiniBatches && self.divides(ranks) {
             // How many rows, which, and the rows.
             let rows = step.fetched * self.row_bytes();
             let sent = self.gather_ms(rows, ranks, per_host, rates);
@@ -307,7 +300,7 @@ impl<'a> Model<'a> {
             (wait_ms, Bottleneck::HostWaits),
         ];
         let longest = parts.into_iter().fold(parts[0], |longest, part| if part.0 > longest.0 { part } else { longest });
-        let memory = self.memory_of(ranks, per_host, &step);
+        let memory = self.memory_of(ranks, &step);
         let most = memory.scoring.unwrap_or(0.0).max(memory.epoch());
         let batches = (way == Way::MiniBatches).then(|| Batches {
             count: self.steps(),

@@ -2,7 +2,7 @@ use super::model::Model;
 use super::*;
 use crate::config::{
     ClassifyConfig, ClassifySplit, LayerKind, LoaderMode, Precision, Rows, SplitConfig, Stage1Config, Stage2Config,
-    Stage2Input,
+    Stage2Input, Transfer,
 };
 use crate::graph::{Degrees, NodeType, RelationSizes, Sizes};
 
@@ -232,15 +232,19 @@ fn mini_batches_fetch_the_rows_that_edges_of_their_seeds_meet() {
 }
 
 #[test]
-fn features_that_one_device_does_not_hold_are_divided_over_those_of_a_host() {
+fn features_are_divided_where_that_is_asked_for() {
     let (sizes, mut config) = (electronics(), Stage2Config::new("electronics"));
     config.data.input = Stage2Input::Features;
     config.loader.mode = LoaderMode::Sampled;
     // Of 1.2 GB features may take 0.3; they take 0.39, a half and the hot ones 0.28.
-    let config = RunConfig::Stage2(config);
-    let model = Model::of(&config, &sizes, 128, 1.0, Some(1.2)).unwrap();
-    let row = |ranks, per_host| model.row(ranks, per_host, Rates::default(), None);
-    let gb = |ranks, per_host| (row(ranks, per_host).memory.features / 1e7).round() / 100.0;
-    assert_eq!([gb(1, 2), gb(2, 2), gb(2, 1)], [0.08, 0.28, 0.08]);
-    assert_eq!(row(2, 2).calls - row(2, 1).calls, 3.0 * model.steps());
+    let mut row = |transfer, ranks| {
+        config.loader.transfer = transfer;
+        let config = RunConfig::Stage2(config.clone());
+        let model = Model::of(&config, &sizes, 128, 1.0, Some(1.2)).unwrap();
+        (model.row(ranks, 2, Rates::default(), None), model.steps())
+    };
+    let mut gb = |transfer, ranks| (row(transfer, ranks).0.memory.features / 1e7).round() / 100.0;
+    assert_eq!([gb(Transfer::Divided, 1), gb(Transfer::Divided, 2), gb(Transfer::Auto, 2)], [0.39, 0.28, 0.08]);
+    let (divided, steps) = row(Transfer::Divided, 2);
+    assert_eq!(divided.calls - row(Transfer::Auto, 2).0.calls, 3.0 * steps);
 }

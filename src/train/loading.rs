@@ -1,16 +1,12 @@
 //! What trainings on sampled mini-batches decide before they start, and what they say afterwards.
 
-use std::fs;
+use graphsieve_kernels::GraphBackend;
 
-use burn::tensor::{DType, Tensor};
-use graphsieve_kernels::{CollectiveBackend, GraphBackend};
-
-use super::ranks::{Rank, failed, told};
+use super::ranks::Rank;
 use crate::config::{HotBy, LoaderConfig, Transfer};
 use crate::error::{Error, Result};
 use crate::infer::plan::memory_of;
 use crate::loader::{BatchStats, FeatureStore, Footprint, Hot, PlacementInput, undrawable};
-use crate::models::parameters::to_host;
 use crate::sampler::NeighbourSampler;
 
 /// Batches of the presampled epoch that decide which features stay on the device.
@@ -53,7 +49,11 @@ pub fn placement<B: GraphBackend>(
     let csr = csr.sum();
     // What is free now is free beside the rows that are there already.
     let there = if loader.memory == 0.0 { 0 } else { store.bytes_on_device() as u64 };
-    let cached = there + if store.is_resident() { 0 } else { hot_bytes(loader, store) };
+    let hot = match store.is_resident() {
+        true => 0,
+        false => (store.num_rows() as f64 * loader.hot) as u64 * store.row_bytes() as u64,
+    };
+    let cached = there + hot;
     // A device that does not tell is taken to have enough: features or a share of them lie there anyhow.
     let free = memory_of::<B>(loader, store.device()).unwrap_or(4 * (cached + csr));
     PlacementInput {
@@ -67,32 +67,10 @@ pub fn placement<B: GraphBackend>(
     }
 }
 
-/// Bytes of the rows that stay on the device whatever else is there.
-fn hot_bytes<B: GraphBackend>(loader: &LoaderConfig, store: &FeatureStore<B>) -> u64 {
-    (store.num_rows() as f64 * loader.hot) as u64 * store.row_bytes() as u64
-}
-
-/// What tells the hosts of ranks apart, where the system has it; ranks that are threads are of one.
-const HOST: &str = "/proc/sys/kernel/random/boot_id";
-
-/// Whether the ranks divide the features: all are of one host, one of them lacks the memory for `whole` ones, and all
-/// have it for a `part`.
+/// The store as rows are to leave it, and how that is.
 ///
 /// # Errors
-/// A rank that fails.
-fn divide<B: GraphBackend>(whole: bool, part: bool, rank: &Rank<B>, device: &B::Device) -> Result<bool> {
-    let own = fs::read_to_string(HOST).unwrap_or_default();
-    let host: String = told::<B, _>(rank, &own, device)?;
-    let votes = [!whole, part && host == own].map(|vote| f32::from(u8::from(vote)));
-    let votes = Tensor::<<B as CollectiveBackend>::Plain, 1>::from_data(votes, (rank.device(), DType::F32));
-    let votes = to_host(rank.all_reduce(votes).map_err(failed)?);
-    Ok(votes[0] > 0.0 && votes[1] as usize == rank.ranks())
-}
-
-/// The store as rows are to leave it, and how that is. Several ranks decide together whether they divide the rows.
-///
-/// # Errors
-/// [`Error::Device`] for a transfer that is asked for and that the device does not have; a rank that fails.
+/// [`Error::Device`] for a transfer that is asked for and that the device does not have.
 pub fn transferred<B: GraphBackend>(
     store: FeatureStore<B>,
     loader: &LoaderConfig,
@@ -103,19 +81,10 @@ pub fn transferred<B: GraphBackend>(
     let available = memory_of::<B>(loader, store.device());
     let may = B::SAMPLES && !is_tight::<B>(loader, store.device());
     let fits = |bytes: u64| may && available.is_some_and(|available| bytes <= available / RESIDENT_SHARE);
-    if let Some(rank) = rank.filter(|rank| rank.ranks() > 1) {
-        let part = all.div_ceil(rank.ranks() as u64);
-        let why = match loader.transfer {
-            Transfer::Divided => Some("as asked for"),
-            Transfer::Auto => divide::<B>(fits(all), fits(part + hot_bytes(loader, &store)), rank, store.device())?
-                .then_some("all are more than a quarter of what a device has"),
-            _ => None,
-        };
-        if let Some(why) = why {
-            let (ranks, part) = (rank.ranks(), Footprint::bytes(part));
-            let how = format!("features: {bytes} divided over {ranks} ranks, {part} on the device of each: {why}");
-            return Ok((store.divided(rank.rank(), ranks), how));
-        }
+    if let (Transfer::Divided, Some(rank)) = (loader.transfer, rank.filter(|rank| rank.ranks() > 1)) {
+        let (ranks, part) = (rank.ranks(), Footprint::bytes(all.div_ceil(rank.ranks() as u64)));
+        let how = format!("features: {bytes} divided over {ranks} ranks, {part} on the device of each, as asked for");
+        return Ok((store.divided(rank.rank(), ranks), how));
     }
     match loader.transfer {
         Transfer::Gathered => return Ok((store, "features: gathered by the processor, as asked for".into())),

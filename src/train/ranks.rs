@@ -15,9 +15,8 @@
 //! ([`GraphPart`](crate::models::graph_part::GraphPart)). All ranks then validate and score together.
 //!
 //! Reachable rows of Stages 1 and 2 are those that a rank's shard of the loss depends on, out of the whole graph, which
-//! every rank has: how much less that is than all of them depends on the graph. In Stage 2 ranks share the hidden rows,
-//! each computes some and gets the others, where more of them would be computed several times than these cost to send.
-//! Stage 2 is scored and Stage 1 embeds by divided rows all the same. Where mini-batches are trained all ranks score
+//! every rank has: how much less that is than all of them depends on the graph. Ranks that shared the hidden rows, each
+//! computing some of them and getting the others, took longer. Stage 2 is scored and Stage 1 embeds by divided rows all the same. Where mini-batches are trained all ranks score
 //! layer by layer, each some of the nodes.
 //!
 //! Dropout is drawn by the rows that a rank computes: with it, a training on several ranks draws otherwise than one on

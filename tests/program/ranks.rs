@@ -151,7 +151,7 @@ fn a_training_says_how_rows_are_divided() {
     let divided = "rows are divided over 2 ranks, which compute ";
     assert!(said("all").contains(divided));
     let reachable = said("reachable");
-    assert!(reachable.contains("computes one part in 2 of the hidden rows"), "{reachable}");
+    assert!(reachable.contains("trains on the rows that its part of the loss depends on"), "{reachable}");
     assert!(reachable.contains(&format!("to score, {divided}")), "{reachable}");
     sandbox.write("run.toml", STAGE1);
     assert!(said("all").contains(divided) && said("reachable").contains(&format!("to embed all nodes, {divided}")));

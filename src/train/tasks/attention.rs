@@ -13,7 +13,7 @@ use rayon::prelude::*;
 use serde::Serialize;
 
 use super::attention_batches::{BatchInput, parts, sampler};
-use super::attention_divided::{self as divided, Reached};
+use super::attention_divided as divided;
 use super::attention_loss::{GroupedLoss, LossInput, LossWeights, edges_of_epoch};
 use crate::config::{
     LoaderMode, RankingMetric, Rows, RunConfig, STAGE2_EMBEDDINGS_FILE, STAGE2_SCORES_FILE, Stage2Config, Stage2Input,
@@ -38,7 +38,7 @@ use crate::models::device_graph::{DeviceGraph, upload_features};
 use crate::models::graph_part::{Division, GraphPart};
 use crate::models::parameters::{Export, Parameters};
 use crate::models::precision::{as_data, dtype, dtype_on};
-use crate::models::receptive_field::{ReceptiveField, Shares};
+use crate::models::receptive_field::ReceptiveField;
 use crate::models::weights::ModelSpec;
 use crate::run::baseline::BesideBaseline;
 use crate::run::bundle::Origin;
@@ -138,16 +138,12 @@ enum OnDevice<B: Backend> {
     Whole(DeviceGraph<B>),
     /// The rows of one rank, and where the rows of all ranks stand behind each other, by node.
     Part(GraphPart<B>, Arc<[u32]>),
-    /// All of it, of whose reachable rows a rank computes some.
-    Shared(DeviceGraph<B>, Shares<B>),
 }
 
 /// What the host prepares for an epoch over the whole graph.
 pub struct EpochInput {
     epoch: usize,
     nodes: Option<Vec<Vec<u32>>>,
-    /// Those of all ranks, where these share what they depend on.
-    of_all: Option<Vec<Vec<u32>>>,
     loss: GroupedLoss,
     /// By type: columns of labels.
     labels: Option<Vec<Vec<f32>>>,
@@ -376,13 +372,9 @@ impl<B: GraphBackend> Attention<B> {
             let x = upload_features(host.node_types(), &features, storage, device)?;
             let several = rank.filter(|rank| rank.ranks() > 1);
             let division = several.and_then(|rank| Division::balanced(host, rank.ranks()).map(|of| (rank.rank(), of)));
-            let reached = match (&division, config.train.rows) {
-                (Some((_, of)), Rows::Reachable) => Some(Reached::of(config, host, &split.train, of.ranks())),
-                _ => None,
-            };
-            notes.extend(several.map(|_| shared_work(reached.as_ref(), division.as_ref().map(|(_, of)| of))));
+            notes.extend(several.map(|_| shared_work(config.train.rows, division.as_ref().map(|(_, of)| of))));
             match division {
-                Some(division) => Placement::of_rank(host, division, x, reached, device)?,
+                Some(division) => Placement::of_rank(host, division, x, config.train.rows, device)?,
                 None => Placement::on_device(DeviceGraph::upload(host, device)?, x),
             }
         };
@@ -485,9 +477,7 @@ impl<B: GraphBackend> Attention<B> {
                 // Who wants some nodes wants their scores.
                 let (chunk_rows, embeddings) = (self.config.train.chunk_size, wanted.is_none());
                 match inner {
-                    OnDevice::Whole(graph) | OnDevice::Shared(graph, _) => {
-                        host_scores(model, graph, &x, known, wanted, chunk_rows, embeddings)
-                    }
+                    OnDevice::Whole(graph) => host_scores(model, graph, &x, known, wanted, chunk_rows, embeddings),
                     OnDevice::Part(part, places) => with_labels(self.host.node_types(), &x, known, wanted, |x| {
                         divided::scores(model, (part, places), x, (chunk_rows, embeddings), of_part(rank))
                     }),
@@ -551,30 +541,21 @@ impl<B: GraphBackend> Placement<B> {
         Placement::Device { inner: OnDevice::Whole(graph.inner()), graph: OnDevice::Whole(graph), x }
     }
 
-    /// The rows of one of several ranks; reachable rows, of which so many are `reached`, are found in the whole graph.
+    /// The rows of one of several ranks; reachable rows are found in the whole graph.
     fn of_rank(
         host: &HeteroGraph,
         (rank, division): (usize, Division),
         x: Vec<Tensor<Autodiff<B>, 2>>,
-        reached: Option<Reached>,
+        rows: Rows,
         device: &B::Device,
     ) -> Result<Self> {
         let places: Arc<[u32]> = division.places(host.node_types()).into();
         let dtype = x.first().map_or(DType::F32, Tensor::dtype);
-        let part = GraphPart::upload(host, division.clone(), rank, device)?.with_values_in(dtype);
+        let part = GraphPart::upload(host, division, rank, device)?.with_values_in(dtype);
         let inner = OnDevice::Part(part.inner(), places.clone());
-        let graph = match reached {
-            None => OnDevice::Part(part, places),
-            Some(reached) => {
-                let graph = DeviceGraph::upload(host, device)?.with_values_in(dtype);
-                match reached.is_worth_sharing(division.ranks()) {
-                    true => {
-                        let shares = Shares::new(&graph, division, rank, device);
-                        OnDevice::Shared(graph, shares)
-                    }
-                    false => OnDevice::Whole(graph),
-                }
-            }
+        let graph = match rows {
+            Rows::All => OnDevice::Part(part, places),
+            Rows::Reachable => OnDevice::Whole(DeviceGraph::upload(host, device)?.with_values_in(dtype)),
         };
         Ok(Placement::Device { graph, x, inner })
     }
@@ -622,29 +603,24 @@ impl<B: GraphBackend> Task<B> for Attention<B> {
             Placement::Device { graph: OnDevice::Part(_, places), .. } => Some(places.clone()),
             _ => None,
         };
-        let shares = matches!(&self.placement, Placement::Device { graph: OnDevice::Shared(..), .. });
         Ok(Runner::Full(Full::prefetched(first, self.config.train.epochs, move |epoch| {
             let edges = edges_of_epoch(&config, &host, epoch);
             let drawn = known.as_ref().map(|known| known.of_epoch(config.model.label_rate, seed, epoch));
             let learned = drawn.as_ref().map_or(&labels, |masked| &masked.learned);
-            let of_shard = |shard| LossInput::of_shard(&host, learned, &edges, config.train.rows, shard);
-            let of_all = if shares { of_shard(Shard::WHOLE).nodes } else { None };
-            let input = of_shard(shard);
+            let input = LossInput::of_shard(&host, learned, &edges, config.train.rows, shard);
             let mut input = match &places {
                 Some(places) => input.placed(places),
                 None => input,
             };
             let columns = |known: &KnownLabels, seen: &Seen| known.by_type(seen, host.node_types());
             let labels = known.as_ref().zip(drawn.as_ref()).map(|(known, masked)| columns(known, &masked.seen));
-            EpochInput { epoch, nodes: input.nodes.take(), of_all, loss: input.grouped(), labels, shard }
+            EpochInput { epoch, nodes: input.nodes.take(), loss: input.grouped(), labels, shard }
         })))
     }
 
     fn edges_per_epoch(&self) -> usize {
         match &self.placement {
-            Placement::Device { graph: OnDevice::Whole(graph) | OnDevice::Shared(graph, _), .. } => {
-                2 * graph.num_edges()
-            }
+            Placement::Device { graph: OnDevice::Whole(graph), .. } => 2 * graph.num_edges(),
             Placement::Device { graph: OnDevice::Part(part, _), .. } => 2 * part.num_edges(),
             Placement::Host { .. } => 0,
         }
@@ -654,7 +630,7 @@ impl<B: GraphBackend> Task<B> for Attention<B> {
         let Placement::Device { graph, x, .. } = &self.placement else {
             unreachable!("epochs over the whole graph have it on the device")
         };
-        let EpochInput { epoch, nodes, of_all, loss, labels, shard } = input;
+        let EpochInput { epoch, nodes, loss, labels, shard } = input;
         let x = labels.map_or_else(|| x.clone(), |columns| beside(x, columns));
         let (config, device) = (&self.config, &self.device);
         let drop_edge = EpochDrop { rate: config.drop_edge.rate, seed: config.seed, epoch: epoch as u32 };
@@ -673,10 +649,6 @@ impl<B: GraphBackend> Task<B> for Attention<B> {
                 model.logits(model.embed(graph, &field, &x, pass))
             }
             OnDevice::Part(part, _) => divided::embedded(model, part, &x, pass, of_part(rank))?.1,
-            OnDevice::Shared(graph, shares) => {
-                let rank = (of_part(rank), device);
-                divided::logits_of_shared(model, (graph, shares), [of_all, nodes], &x, pass, rank)?
-            }
         };
         Ok(loss.of(logits, self.weights, device))
     }
@@ -745,19 +717,11 @@ impl<B: GraphBackend> Task<B> for Attention<B> {
 }
 
 /// How several ranks share the work over a whole graph.
-fn shared_work(reached: Option<&Reached>, division: Option<&Division>) -> String {
-    match (reached, division) {
-        (None, Some(division)) => division.to_string(),
-        (Some(reached), Some(division)) => {
-            let Reached { by_part, by_all } = reached;
-            let (ranks, rows) = (division.ranks(), "the rows that its part of the loss depends on");
-            let trains = match reached.is_worth_sharing(ranks) {
-                true => {
-                    format!("computes one part in {ranks} of the hidden rows, {by_all} in the first epoch, and {rows}")
-                }
-                false => format!("trains on {rows}, {by_part} of {by_all} hidden rows in the first epoch"),
-            };
-            format!("every rank {trains}; to score, {division}")
+fn shared_work(rows: Rows, division: Option<&Division>) -> String {
+    match (rows, division) {
+        (Rows::All, Some(division)) => division.to_string(),
+        (Rows::Reachable, Some(division)) => {
+            format!("every rank trains on the rows that its part of the loss depends on; to score, {division}")
         }
         (_, None) => "every rank has the whole graph: a part of it would have no rows".into(),
     }

@@ -38,11 +38,11 @@ impl<B: NodeSetBackend> NodeSet<B> {
         Self { parts: Arc::new(NodeSetParts { rows, position, len: nodes.len(), num_nodes }) }
     }
 
-    /// The nodes at some places of this set, at least one.
+    /// The nodes at some places of this set.
     ///
     /// # Panics
     /// If there are none of these places.
-    pub fn slice(&self, places: Range<usize>) -> Self {
+    pub(crate) fn slice(&self, places: Range<usize>) -> Self {
         let (len, num_nodes) = (places.len(), self.num_nodes());
         assert!(places.end <= self.len(), "NodeSet: expected places below {}, got {places:?}", self.len());
         let rows = Tensor::<B, 1, Int>::from_primitive(self.parts.rows.clone());
