@@ -57,7 +57,8 @@ fn neighbourhood_features_that_look_ahead_are_noticed_and_the_others_do_not() {
             let data = dataset_with(payments, leak, past);
             let plan = Neighbourhood::new(&data.graph, data.features.as_ref().unwrap(), &config).unwrap();
             let table = plan.table::<Flex>(&Default::default(), Execution::default()).unwrap();
-            columns_before(payments, LATER, table.columns().len(), |node, at| table.row(node)[at])
+            let rows: Vec<Vec<f32>> = (0..table.num_rows()).map(|node| table.row(node)).collect();
+            columns_before(payments, LATER, table.columns().len(), |node, at| rows[node][at])
         });
         assert!(a.len() > 30, "{} columns", a.len());
         a == b
