@@ -48,6 +48,12 @@ pub struct SplitOutcome {
     pub candidates: Vec<Tested>,
 }
 
+impl SplitOutcome {
+    fn tested(&self, name: &str) -> Option<&Tested> {
+        self.candidates.iter().find(|of| of.name == name)
+    }
+}
+
 /// What is measured of some splits: a part of the JSON of an [`AutoReport`].
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Measured {
@@ -220,10 +226,9 @@ impl AutoReport {
         };
         let mut candidates: Vec<CandidateSpread> = names.iter().map(spread).collect();
         candidates.sort_by(|a, b| b.test.mean.total_cmp(&a.test.mean));
-        let find = |split: &SplitOutcome, name: &str| split.candidates.iter().find(|of| of.name == name).cloned();
-        let test_of = |split: &SplitOutcome, name: &str| find(split, name).map_or(f64::NAN, |of| of.test);
+        let test_of = |split: &SplitOutcome, name: &str| split.tested(name).map_or(f64::NAN, |of| of.test);
         let picked = Spread::of(splits.iter().map(|split| test_of(split, &split.picked)));
-        let picked_roc_auc = all_of(splits.iter().map(|split| find(split, &split.picked)?.roc_auc));
+        let picked_roc_auc = all_of(splits.iter().map(|split| split.tested(&split.picked)?.roc_auc));
         let always = candidates.iter().find(|of| of.splits == splits.len());
         let highest = |split: &SplitOutcome| split.candidates.iter().map(|of| of.test).fold(f64::MIN, f64::max);
         let best = always.map(|of| of.candidate.clone()).unwrap_or_default();

@@ -80,7 +80,7 @@ pub fn transferred<B: GraphBackend>(
     let bytes = Footprint::bytes(all);
     let available = memory_of::<B>(loader, store.device());
     let may = B::SAMPLES && !is_tight::<B>(loader, store.device());
-    let fits = |bytes: u64| may && available.is_some_and(|available| bytes <= available / RESIDENT_SHARE);
+    let fits = may && available.is_some_and(|available| all <= available / RESIDENT_SHARE);
     if let (Transfer::Divided, Some(rank)) = (loader.transfer, rank.filter(|rank| rank.ranks() > 1)) {
         let (ranks, part) = (rank.ranks(), Footprint::bytes(all.div_ceil(rank.ranks() as u64)));
         let how = format!("features: {bytes} divided over {ranks} ranks, {part} on the device of each, as asked for");
@@ -93,7 +93,7 @@ pub fn transferred<B: GraphBackend>(
             let how = format!("features: {bytes} on the device: there is one rank to divide them over");
             return Ok((store.resident(), how));
         }
-        Transfer::Auto if fits(all) => {
+        Transfer::Auto if fits => {
             let how = format!("features: {bytes} on the device, no more than a quarter of what it has");
             return Ok((store.resident(), how));
         }

@@ -16,8 +16,8 @@
 //!
 //! Reachable rows of Stages 1 and 2 are those that a rank's shard of the loss depends on, out of the whole graph, which
 //! every rank has: how much less that is than all of them depends on the graph. Ranks that shared the hidden rows, each
-//! computing some of them and getting the others, took longer. Stage 2 is scored and Stage 1 embeds by divided rows all the same. Where mini-batches are trained all ranks score
-//! layer by layer, each some of the nodes.
+//! computing some of them and getting the others, took longer. Stage 2 is scored and Stage 1 embeds by divided rows all
+//! the same. Where mini-batches are trained all ranks score layer by layer, each some of the nodes.
 //!
 //! Dropout is drawn by the rows that a rank computes: with it, a training on several ranks draws otherwise than one on
 //! one rank, as it does with mini-batches of another size. Where all rows of the graph are computed, divided or not,
@@ -62,8 +62,8 @@ pub fn alone<T>(left: Option<T>) -> T {
     left.unwrap_or_else(|| unreachable!("one rank alone is rank 0"))
 }
 
-/// Makes sure that what was read is what the ranks have made together: exchanges that nobody has waited for have ended as
-/// they should.
+/// Makes sure that what was read is what the ranks have made together: exchanges that nobody has waited for have ended
+/// as they should.
 ///
 /// # Errors
 /// A rank that fails.
