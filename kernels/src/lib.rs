@@ -68,8 +68,9 @@ pub mod testing;
 mod trees;
 
 pub use collective::{
-    COLLECTIVE_DEADLINE, Call, Chain, Collective, CollectiveBackend, CollectiveError, CollectiveFault,
-    CollectiveOperation, Communicator, LaunchEnvironment, LaunchError, Link, Rendezvous, Traffic,
+    Begun, COLLECTIVE_DEADLINE, Call, Collective, CollectiveBackend, CollectiveError, CollectiveFault,
+    CollectiveOperation, Communicator, Gathering, LaunchEnvironment, LaunchError, Link, Place, Rendezvous, Traffic,
+    at_depth, depth_of,
 };
 #[cfg(feature = "cuda")]
 pub use collective::{NcclConfig, probe_nccl};

@@ -6,6 +6,7 @@ mod edge_inputs;
 mod edge_values;
 mod in_chunks;
 mod pieces;
+mod scores;
 
 use burn::module::{Module, Param};
 use burn::tensor::Tensor;
@@ -27,6 +28,8 @@ pub(crate) use self::edge_values::edge_names;
 pub(crate) use self::pieces::BOUNDS_NAME;
 pub use self::pieces::PieceInput;
 use self::pieces::Pieces;
+use self::scores::AllScores;
+use super::crossing::{AtHand, LayerRows, in_turn};
 use super::device_graph::{DeviceGraph, DeviceRelation};
 use super::parameters::{Export, Init, Parameters};
 use super::receptive_field::ReceptiveField;
@@ -320,9 +323,17 @@ pub(crate) fn projects_last(heads: usize, input: usize, width: usize) -> bool {
 /// What a layer reads.
 struct Source<'a, B: Backend> {
     block: &'a Block<B>,
-    /// One matrix per node type, with the rows before the layer.
-    h: &'a [Tensor<B, 2>],
+    /// The rows before the layer.
+    h: &'a dyn LayerRows<B>,
     pass: Pass,
+}
+
+/// Rows of types under the weight of a stream, and the halves of its attention vector.
+struct Projected<B: Backend> {
+    stream: usize,
+    weight: Tensor<B, 2>,
+    attention: [Tensor<B, 2>; 2],
+    rows: Vec<Option<Tensor<B, 2>>>,
 }
 
 impl<B: GraphBackend> Source<'_, B> {
@@ -373,40 +384,60 @@ impl<B: GraphBackend> TripleStreamGat<B> {
 
     /// One of the two layers, counted from 0: its result out of what comes before it, a matrix per type.
     pub fn embed_layer(&self, layer: usize, block: &Block<B>, h: &[Tensor<B, 2>], pass: Pass) -> Vec<Tensor<B, 2>> {
-        let results = self.layer_result(&self.layers[layer], block, h, pass).into_iter().enumerate();
-        let end = |(t, mut result): (usize, Tensor<B, 2>)| {
+        let mut results = Vec::with_capacity(h.len());
+        self.embed_rows(layer, block, &AtHand(h), pass, |_, result| results.push(result));
+        results
+    }
+
+    /// The same in the order of `h`: the result of a type goes to `done` as soon as it is there.
+    pub fn embed_rows(
+        &self,
+        layer: usize,
+        block: &Block<B>,
+        h: &dyn LayerRows<B>,
+        pass: Pass,
+        mut done: impl FnMut(usize, Tensor<B, 2>),
+    ) {
+        self.layer_results(&self.layers[layer], &Source { block, h, pass }, &mut |t, mut result| {
             if let Some(dropout) = pass.dropout {
                 result = dropout.of_result(result, layer, t, block.kept[t].first());
             }
-            match layer + 1 == Self::LAYERS {
-                true => self.jump.join(|| block.destinations(t, h[t].clone()), result),
-                false => result,
+            if layer + 1 == Self::LAYERS {
+                result = self.jump.join(|| block.destinations(t, h.rows(t)), result);
             }
-        };
-        results.map(end).collect()
+            done(t, result);
+        });
     }
 
-    fn layer_result(
+    fn layer_results(
         &self,
         layer: &AttentionLayer<B>,
-        block: &Block<B>,
-        h: &[Tensor<B, 2>],
-        pass: Pass,
-    ) -> Vec<Tensor<B, 2>> {
-        let [input, width] = layer.streams[0].projection.val().dims();
-        let project_last = projects_last(self.heads, input, width);
-        let source = Source { block, h, pass };
-        if let Some(chunk_rows) = pass.chunk_rows {
-            return self.layer_in_chunks(layer, &source, chunk_rows);
+        source: &Source<'_, B>,
+        done: &mut dyn FnMut(usize, Tensor<B, 2>),
+    ) {
+        let (block, h) = (source.block, source.h);
+        if let Some(chunk_rows) = source.pass.chunk_rows {
+            return self.layer_in_chunks(layer, source, chunk_rows, done);
         }
-        let parts = if project_last { self.project_last(layer, &source) } else { self.project_first(layer, &source) };
-        let finish = |(t, mut parts): (usize, Vec<Tensor<B, 2>>)| {
-            self.finished(layer, &source, t, |own, activation| {
-                parts.extend(own.map(|own| linear(layer.of_itself(t, block.destinations(t, h[t].clone())), own, None)));
-                (!parts.is_empty()).then(|| combine(parts, None, scale(block, t), activation))
-            })
+        let [input, width] = layer.streams[0].projection.val().dims();
+        let scores = projects_last(self.heads, input, width).then(|| AllScores::new(layer, source, self.heads));
+        let (mut edges, mut projected) = (h.edges(block), None);
+        if scores.is_none() {
+            // Those of one stream need the same projections.
+            edges.sort_by_key(|edges| edges.stream);
+        }
+        let along = |edges: &RelationEdges<B>| match &scores {
+            Some(scores) => self.project_last(layer, source, scores, edges),
+            None => self.project_first(layer, source, &mut projected, edges),
         };
-        parts.into_iter().enumerate().map(finish).collect()
+        in_turn(h, edges.into_iter().map(|edges| (edges.dst, edges)).collect(), along, |t, mut parts| {
+            let result = self.finished(layer, source, t, |own, activation| {
+                let of_itself = |own| linear(layer.of_itself(t, block.destinations(t, h.rows(t))), own, None);
+                parts.extend(own.map(of_itself));
+                (!parts.is_empty()).then(|| combine(parts, None, scale(block, t), activation))
+            });
+            done(t, result);
+        });
     }
 
     /// A layer's rows of a type. `sum` adds up what arrives, and the rows of the type under a weight where it is given
@@ -418,9 +449,9 @@ impl<B: GraphBackend> TripleStreamGat<B> {
         node_type: usize,
         sum: impl FnOnce(Option<Tensor<B, 2>>, Activation) -> Option<Tensor<B, 2>>,
     ) -> Tensor<B, 2> {
-        let (block, h, connections) = (source.block, &source.h[node_type], &layer.connections);
+        let (block, connections) = (source.block, &layer.connections);
         let rows = block.rows_after(node_type);
-        let nothing = || blank([rows, layer.streams[0].projection.val().dims()[1]], h);
+        let nothing = || blank([rows, layer.streams[0].projection.val().dims()[1]], &source.h.any());
         if rows == 0 {
             return nothing();
         }
@@ -435,7 +466,8 @@ impl<B: GraphBackend> TripleStreamGat<B> {
         }
         let z = match own {
             Some(own) if connections.has_gate(node_type) => {
-                let own = linear(layer.of_itself(node_type, block.destinations(node_type, h.clone())), own, None);
+                let rows = block.destinations(node_type, source.h.rows(node_type));
+                let own = linear(layer.of_itself(node_type, rows), own, None);
                 connections.gated(node_type, own, sum(None, Activation::Identity).unwrap_or_else(nothing))
             }
             own => sum(own.map(undivided), Activation::Identity).unwrap_or_else(nothing),
@@ -451,117 +483,66 @@ impl<B: GraphBackend> TripleStreamGat<B> {
         combine(vec![Tensor::cat(products, 0)], Some(self.head_bias.val()), 1.0, Activation::Identity)
     }
 
-    /// `sum_j a_ij (W h_j)` per destination type and relation.
-    fn project_first(&self, layer: &AttentionLayer<B>, source: &Source<'_, B>) -> Vec<Vec<Tensor<B, 2>>> {
-        let types = source.h.len();
-        let mut parts = vec![Vec::new(); types];
-        for (stream, parameters) in layer.streams.iter().enumerate() {
-            if !source.block.has_stream(stream) {
-                continue;
-            }
+    /// `sum_j a_ij (W h_j)` of a relation.
+    fn project_first(
+        &self,
+        layer: &AttentionLayer<B>,
+        source: &Source<'_, B>,
+        projected: &mut Option<Projected<B>>,
+        edges: &RelationEdges<B>,
+    ) -> Vec<Tensor<B, 2>> {
+        if projected.as_ref().is_none_or(|of| of.stream != edges.stream) {
+            let parameters = &layer.streams[edges.stream];
             let weight = parameters.projection.val();
             let width = weight.dims()[1];
             let vector = |from: usize| {
                 parameters.attention.val().narrow(0, from * width, width).reshape([self.heads, width / self.heads])
             };
-            let (attention_dst, attention_src) = (vector(0), vector(1));
-            let mut projected: Vec<Option<Tensor<B, 2>>> = vec![None; types];
-            for edges in source.block.edges.iter().filter(|edges| edges.stream == stream) {
-                let mut project = |t: usize| {
-                    projected[t].get_or_insert_with(|| linear(source.h[t].clone(), weight.clone(), None)).clone()
-                };
-                let h_src = project(edges.src);
-                let h_dst = source.block.destinations(edges.dst, project(edges.dst));
-                let config = source.config(edges, self.negative_slope);
-                if let Some(of_edges) = layer.edges.of(edges) {
-                    let scores = |x: &Tensor<B, 2>, vectors: &Tensor<B, 2>| ScoreColumns {
-                        scores: row_dots(x.clone(), by_head(vectors.clone())),
-                        first: 0,
-                    };
-                    let scores = [scores(&h_dst, &attention_dst), scores(&h_src, &attention_src)];
-                    parts[edges.dst].extend(of_edges.attend(&edges.csr, h_src, scores, self.heads, config));
-                    continue;
-                }
-                parts[edges.dst].push(gat(
-                    &edges.csr,
-                    h_src,
-                    h_dst,
-                    attention_src.clone(),
-                    attention_dst.clone(),
-                    config,
-                ));
-            }
+            let (attention, rows) = ([vector(0), vector(1)], vec![None; source.h.types()]);
+            *projected = Some(Projected { stream: edges.stream, weight, attention, rows });
         }
-        parts
+        let Some(Projected { weight, attention, rows, .. }) = projected else { return Vec::new() };
+        let mut project =
+            |t: usize| rows[t].get_or_insert_with(|| linear(source.h.rows(t), weight.clone(), None)).clone();
+        let h_src = project(edges.src);
+        let h_dst = source.block.destinations(edges.dst, project(edges.dst));
+        let (config, [attention_dst, attention_src]) = (source.config(edges, self.negative_slope), attention.clone());
+        if let Some(of_edges) = layer.edges.of(edges) {
+            let scores = |x: &Tensor<B, 2>, vectors: Tensor<B, 2>| ScoreColumns {
+                scores: row_dots(x.clone(), by_head(vectors)),
+                first: 0,
+            };
+            let scores = [scores(&h_dst, attention_dst), scores(&h_src, attention_src)];
+            return of_edges.attend(&edges.csr, h_src, scores, self.heads, config).into();
+        }
+        vec![gat(&edges.csr, h_src, h_dst, attention_src, attention_dst, config)]
     }
 
-    /// `(sum_j a_ij h_j) W` per destination type and relation, for one head.
-    fn project_last(&self, layer: &AttentionLayer<B>, source: &Source<'_, B>) -> Vec<Vec<Tensor<B, 2>>> {
-        let block = source.block;
-        // `[2, in]` per stream that has edges: what the two halves of the attention vector mean for an input row.
-        let fold = |(stream, parameters): (usize, &StreamAttention<B>)| {
-            block.has_stream(stream).then(|| {
-                let weight = parameters.projection.val();
-                let attention = parameters.attention.val().reshape([2, weight.dims()[1]]);
-                linear(attention, weight.transpose(), None)
-            })
-        };
-        let folded: Vec<Option<Tensor<B, 2>>> = layer.streams.iter().enumerate().map(fold).collect();
-        let folded = |stream: usize| match &folded[stream] {
-            Some(folded) => folded.clone(),
-            None => unreachable!("a relation with edges has a stream with edges"),
-        };
-        // Both scores of all streams that touch a type come from one pass over its rows.
-        let types = source.h.len();
-        let mut columns: Vec<Vec<usize>> = vec![Vec::new(); types];
-        for edges in &block.edges {
-            for t in [edges.src, edges.dst] {
-                if !columns[t].contains(&edges.stream) {
-                    columns[t].push(edges.stream);
-                }
-            }
+    /// `(sum_j a_ij h_j) W` of a relation, for one head.
+    fn project_last(
+        &self,
+        layer: &AttentionLayer<B>,
+        source: &Source<'_, B>,
+        scores: &AllScores<'_, B>,
+        edges: &RelationEdges<B>,
+    ) -> Vec<Tensor<B, 2>> {
+        let config = source.config(edges, self.negative_slope);
+        let h_src = source.h.rows(edges.src);
+        let weight = layer.streams[edges.stream].projection.val();
+        let reads_data = source.block.reads_data;
+        if let Some(of_edges) = layer.edges.of(edges) {
+            let scores = if reads_data { scores.of_data(edges) } else { scores.of(edges) };
+            let [attended, messages] = of_edges.attend(&edges.csr, h_src, scores, 1, config);
+            return vec![linear(attended, weight, None), messages];
         }
-        let mut scores: Vec<Option<[Tensor<B, 2>; 2]>> = vec![None; types];
-        for (t, streams) in columns.iter().enumerate().filter(|(_, streams)| !streams.is_empty()) {
-            let vectors = Tensor::cat(streams.iter().map(|&s| folded(s)).collect(), 0);
-            let vectors = if block.reads_data { vectors.detach() } else { vectors };
-            let all = row_dots(source.h[t].clone(), vectors);
-            scores[t] = Some([source.of_destinations(t, all.clone()), all]);
-        }
-        let score = |t: usize, role: usize, stream: usize| {
-            let place = columns[t].iter().position(|&s| s == stream).unwrap_or_default();
-            let [dst, src] = scores[t].as_ref().unwrap_or_else(|| unreachable!("a live relation has scores"));
-            ScoreColumns { scores: [dst, src][role].clone(), first: 2 * place + role }
+        let attended = if reads_data {
+            let h_dst = source.of_destinations(edges.dst, source.h.rows(edges.dst));
+            attend_inputs(&edges.csr, h_src, h_dst, scores.vectors(edges.stream), scores.of(edges), config)
+        } else {
+            let [dst, src] = scores.of(edges);
+            attend(&edges.csr, h_src, dst, src, 1, config)
         };
-        let mut parts = vec![Vec::new(); types];
-        for edges in &block.edges {
-            let (dst, src) = (score(edges.dst, 0, edges.stream), score(edges.src, 1, edges.stream));
-            let config = source.config(edges, self.negative_slope);
-            let h_src = source.h[edges.src].clone();
-            let weight = layer.streams[edges.stream].projection.val();
-            if let Some(of_edges) = layer.edges.of(edges) {
-                let scores = match block.reads_data {
-                    false => [dst, src],
-                    // Scores that the vectors get their gradient from, of the destinations that are left.
-                    true => [(edges.dst, 0), (edges.src, 1)].map(|(t, first)| {
-                        let x = source.h[t].clone();
-                        let x = if first == 0 { block.destinations(t, x) } else { x };
-                        ScoreColumns { scores: row_dots(x, folded(edges.stream)), first }
-                    }),
-                };
-                let [attended, messages] = of_edges.attend(&edges.csr, h_src, scores, 1, config);
-                parts[edges.dst].extend([linear(attended, weight, None), messages]);
-                continue;
-            }
-            let attended = if block.reads_data {
-                let h_dst = source.of_destinations(edges.dst, source.h[edges.dst].clone());
-                attend_inputs(&edges.csr, h_src, h_dst, folded(edges.stream), [dst, src], config)
-            } else {
-                attend(&edges.csr, h_src, dst, src, 1, config)
-            };
-            parts[edges.dst].push(linear(attended, weight, None));
-        }
-        parts
+        vec![linear(attended, weight, None)]
     }
 }
 

@@ -1,7 +1,9 @@
 //! The rows of a graph divided over ranks: each computes its own, out of those of all ranks before the layer.
 
+use std::cmp::Reverse;
 use std::fmt;
 use std::ops::Range;
+use std::sync::Arc;
 
 use burn::backend::Autodiff;
 use burn::tensor::backend::Backend;
@@ -91,6 +93,8 @@ pub struct GraphPart<B: Backend> {
     rank: usize,
     /// Rows of its adjacencies are the nodes of this rank.
     graph: DeviceGraph<B>,
+    /// The types of the whole graph, those with most edges into them first.
+    order: Arc<[usize]>,
 }
 
 impl<B: Backend> GraphPart<B> {
@@ -130,7 +134,14 @@ impl<B: Backend> GraphPart<B> {
             });
         }
         let (node_types, streams_into) = (graph.node_types().to_vec(), graph.streams_into().into());
-        Ok(Self { division, rank, graph: DeviceGraph { node_types, streams, relations, streams_into } })
+        let edges_into = |t: &usize| {
+            let into = graph.relations().iter().filter(|relation| relation.dst == *t);
+            Reverse(into.map(|relation| relation.forward.num_edges()).sum::<usize>())
+        };
+        let mut order: Vec<usize> = (0..node_types.len()).collect();
+        order.sort_by_key(edges_into);
+        let graph = DeviceGraph { node_types, streams, relations, streams_into };
+        Ok(Self { division, rank, graph, order: order.into() })
     }
 
     /// The same part, whose edges have their values in a data type.
@@ -141,6 +152,16 @@ impl<B: Backend> GraphPart<B> {
     /// The nodes of type `t` that this rank computes, numbered within the type.
     pub fn own(&self, t: usize) -> Range<usize> {
         self.division.nodes(t, self.rank)
+    }
+
+    /// The types, as a pass over layers of divided rows goes through them.
+    pub fn order(&self) -> &[usize] {
+        &self.order
+    }
+
+    /// Of type `t`: how many nodes each rank computes.
+    pub fn counts(&self, t: usize) -> Vec<usize> {
+        self.division.counts(t)
     }
 
     /// The number of the first of them in the whole graph.
@@ -183,7 +204,8 @@ impl<B: Backend> GraphPart<B> {
 impl<B: Backend> GraphPart<Autodiff<B>> {
     /// The same arrays for passes that record nothing.
     pub fn inner(&self) -> GraphPart<B> {
-        GraphPart { division: self.division.clone(), rank: self.rank, graph: self.graph.inner() }
+        let (division, order) = (self.division.clone(), self.order.clone());
+        GraphPart { division, rank: self.rank, graph: self.graph.inner(), order }
     }
 }
 

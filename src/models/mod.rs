@@ -6,6 +6,7 @@
 
 pub mod attention;
 pub mod auto_encoder;
+pub mod crossing;
 pub mod device_graph;
 pub mod graph_part;
 pub(crate) mod layer_norm;

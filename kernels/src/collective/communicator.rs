@@ -3,12 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use burn::tensor::ops::FloatTensor;
 use burn::tensor::{DType, Tensor, TensorData, TensorPrimitive};
 
 use super::error::{CollectiveError, CollectiveFault};
 use super::handshake::{differing, digest};
-use super::link::{Call, Chain, CollectiveBackend, Link, Traffic};
+use super::link::{Begun, Call, CollectiveBackend, Link, Place, Traffic};
 use super::operation::CollectiveOperation;
 use super::threads::ThreadLink;
 use crate::runtime::turn::{SharedTurn, autodiff_turn, pause};
@@ -60,6 +59,22 @@ pub struct Communicator<B: CollectiveBackend<Plain = B>> {
     device: B::Device,
     /// Of all ranks of this process, where there are several.
     turn: Option<Arc<SharedTurn>>,
+}
+
+/// Rows of all ranks that are on their way; see [`Communicator::begin_all_gather_rows`].
+#[derive(Debug)]
+pub struct Gathering<A: CollectiveBackend>(Begun<A>);
+
+impl<A: CollectiveBackend> Gathering<A> {
+    /// The rows, behind `after`, the result of the one before. In the backward pass their gradients begin to cross before
+    /// anything is differentiated that is no deeper than `depth`, see [`depth_of`](crate::depth_of).
+    ///
+    /// # Errors
+    /// A device that fails; other ranks' failures are told later, see [`Communicator::settled`].
+    pub fn end(self, after: Option<&Tensor<A, 2>>, depth: usize) -> Result<Tensor<A, 2>, CollectiveError> {
+        let after = after.map(|after| after.clone().into_primitive().tensor());
+        Ok(Tensor::from_primitive(TensorPrimitive::Float(self.0.end(Place { after, depth })?)))
+    }
 }
 
 impl<B: CollectiveBackend<Plain = B>> Drop for Communicator<B> {
@@ -130,7 +145,7 @@ impl<B: CollectiveBackend<Plain = B>> Communicator<B> {
         operation: CollectiveOperation,
         x: Tensor<A, D>,
     ) -> Result<Tensor<A, D>, CollectiveError> {
-        let out = self.exchange_in(Chain::Free, operation, x)?;
+        let out = self.queued(operation, x)?;
         self.settled()?;
         Ok(out)
     }
@@ -145,14 +160,22 @@ impl<B: CollectiveBackend<Plain = B>> Communicator<B> {
         self.link.settled()
     }
 
-    fn exchange_in<A: CollectiveBackend<Plain = B>, const D: usize>(
+    fn begun<A: CollectiveBackend<Plain = B>, const D: usize>(
         &self,
-        chain: Chain<FloatTensor<A>>,
+        operation: CollectiveOperation,
+        x: Tensor<A, D>,
+        always: bool,
+    ) -> Result<Begun<A>, CollectiveError> {
+        let call = Call { operation: &operation, backward_of: None };
+        A::begin(&self.link, call, x.into_primitive().tensor(), always)
+    }
+
+    fn queued<A: CollectiveBackend<Plain = B>, const D: usize>(
+        &self,
         operation: CollectiveOperation,
         x: Tensor<A, D>,
     ) -> Result<Tensor<A, D>, CollectiveError> {
-        let call = Call { operation: &operation, backward_of: None };
-        let out = A::exchange(&self.link, call, x.into_primitive().tensor(), chain)?;
+        let out = self.begun(operation, x, false)?.end(Place::default())?;
         Ok(Tensor::from_primitive(TensorPrimitive::Float(out)))
     }
 
@@ -182,7 +205,7 @@ impl<B: CollectiveBackend<Plain = B>> Communicator<B> {
         &self,
         x: Tensor<A, D>,
     ) -> Result<Tensor<A, D>, CollectiveError> {
-        self.exchange_in(Chain::Free, CollectiveOperation::AllReduce, x)
+        self.queued(CollectiveOperation::AllReduce, x)
     }
 
     /// The rows of all ranks, one rank behind the other, on every rank.
@@ -238,8 +261,37 @@ impl<B: CollectiveBackend<Plain = B>> Communicator<B> {
         rows: &[usize],
         after: Option<&Tensor<A, 2>>,
     ) -> Result<Tensor<A, 2>, CollectiveError> {
-        let chain = after.map_or(Chain::First, |after| Chain::After(after.clone().into_primitive().tensor()));
-        self.exchange_in(chain, CollectiveOperation::AllGather { rows: rows.to_vec() }, x)
+        self.begin_all_gather_rows(x, rows)?.end(after, 0)
+    }
+
+    /// Begins [`all_gather_rows_after`](Self::all_gather_rows_after): what is computed until [`Gathering::end`] does not
+    /// wait for the rows. In the backward pass the gradients of `x` begin to cross where those of the result are whole,
+    /// and `x` alone waits for them. All ranks end what they have begun, in the order in which they began it.
+    ///
+    /// # Errors
+    /// For every [`CollectiveFault`].
+    ///
+    /// # Example
+    /// ```
+    /// use burn::tensor::Tensor;
+    /// use burn_flex::Flex;
+    /// use graphsieve_kernels::{COLLECTIVE_DEADLINE, Communicator};
+    /// let ranks = Communicator::<Flex>::threads(2, COLLECTIVE_DEADLINE, &Default::default());
+    /// let rows = Communicator::on_threads(ranks, |rank| {
+    ///     let own = Tensor::<Flex, 2>::from_data([[rank.rank() as f32]], rank.device());
+    ///     let rows = rank.begin_all_gather_rows(own.clone(), &[1, 1]).unwrap();
+    ///     // Computed while the rows cross.
+    ///     let ten = own * 0.0 + 10.0;
+    ///     (rows.end(None, 0).unwrap() + ten).into_data().to_vec::<f32>().unwrap()
+    /// });
+    /// assert_eq!(rows, [[10.0, 11.0], [10.0, 11.0]]);
+    /// ```
+    pub fn begin_all_gather_rows<A: CollectiveBackend<Plain = B>>(
+        &self,
+        x: Tensor<A, 2>,
+        rows: &[usize],
+    ) -> Result<Gathering<A>, CollectiveError> {
+        Ok(Gathering(self.begun(CollectiveOperation::AllGather { rows: rows.to_vec() }, x, true)?))
     }
 
     /// The sum of the ranks' matrices, of which every rank gets its own rows.

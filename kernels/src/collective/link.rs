@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use burn::tensor::backend::Backend;
+use burn::tensor::{Tensor, TensorPrimitive};
 use burn_backend::tensor::FloatTensor;
 use burn_flex::Flex;
 
@@ -40,15 +41,52 @@ impl Traffic {
     }
 }
 
-/// Which exchanges of a pass are differentiated together.
+/// Where an exchange stands in a backward pass.
 #[derive(Clone, Debug)]
-pub enum Chain<F> {
-    /// Each by itself, where something that depends on it is differentiated.
-    Free,
-    /// The first of some that all are, or none.
-    First,
-    /// The one behind this result of another, which is differentiated later.
-    After(F),
+pub struct Place<F> {
+    /// The result of another one, which is differentiated whenever this one is, and later.
+    pub after: Option<F>,
+    /// So deep at least is it recorded: what is less deep is differentiated later.
+    pub depth: usize,
+}
+
+impl<F> Default for Place<F> {
+    fn default() -> Self {
+        Self { after: None, depth: 0 }
+    }
+}
+
+type End<B> = dyn FnOnce(Place<FloatTensor<B>>) -> Result<FloatTensor<B>, CollectiveError> + Send;
+
+/// An exchange that has begun. What is computed until its end does not wait for it; the memory of what was given and of
+/// the result is kept until then. One that is dropped ends there.
+pub struct Begun<B: Backend>(Box<End<B>>);
+
+impl<B: Backend> fmt::Debug for Begun<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Begun")
+    }
+}
+
+impl<B: Backend> Begun<B> {
+    pub(super) fn new(
+        end: impl FnOnce(Place<FloatTensor<B>>) -> Result<FloatTensor<B>, CollectiveError> + Send + 'static,
+    ) -> Self {
+        Self(Box::new(end))
+    }
+
+    /// Of an exchange that is over already.
+    pub fn ended(result: FloatTensor<B>) -> Self {
+        Self::new(|_| Ok(result))
+    }
+
+    /// The result, on which the device works once it is there; recorded at `place` where the backend differentiates.
+    ///
+    /// # Errors
+    /// A device that fails.
+    pub fn end(self, place: Place<FloatTensor<B>>) -> Result<FloatTensor<B>, CollectiveError> {
+        (self.0)(place)
+    }
 }
 
 /// One rank's connection to the others. A way to connect ranks implements it; [`Communicator`](crate::Communicator) is
@@ -66,17 +104,18 @@ pub trait Collective<B: Backend>: fmt::Debug + Send + Sync {
     /// What it has exchanged so far.
     fn traffic(&self) -> Traffic;
 
-    /// Does with the other ranks what `call` says, to `x` and to theirs; comes back with an error once the deadline is
-    /// over, and at once after a rank has failed. It waits for what the others give, never for what they take; or it
-    /// leaves the waiting to the device, whose work on the result comes behind it.
+    /// Begins to do with the other ranks what `call` says, to `x` and to theirs; comes back with an error once the
+    /// deadline is over, and at once after a rank has failed. It waits for what the others give, never for what they
+    /// take, so that the exchange is over when it comes back; or it leaves the waiting to the device, whose work behind
+    /// [`Begun::end`] comes behind the exchange.
     ///
     /// # Errors
     /// For every [`CollectiveFault`](crate::CollectiveFault); those of what is left to the device are told by a later
     /// call.
-    fn exchange(&self, call: Call<'_>, x: FloatTensor<B>) -> Result<FloatTensor<B>, CollectiveError>;
+    fn begin(&self, call: Call<'_>, x: FloatTensor<B>) -> Result<Begun<B>, CollectiveError>;
 
-    /// Waits for what was left to the device: an error where the results of [`exchange`](Self::exchange) are not what
-    /// they should be.
+    /// Waits for what was left to the device: an error where the results of [`begin`](Self::begin) are not what they
+    /// should be.
     ///
     /// # Errors
     /// For every [`CollectiveFault`](crate::CollectiveFault).
@@ -107,26 +146,46 @@ pub trait CollectiveBackend: Backend {
     /// The backend without gradients, whose tensors are what is exchanged.
     type Plain: CollectiveBackend<Plain = Self::Plain>;
 
-    /// [`Collective::exchange`], recorded for the backward pass where the backend differentiates.
+    /// [`Collective::begin`], recorded for the backward pass where the backend differentiates; with `always` also for an
+    /// `x` that needs no gradient. The transposed exchange of a backward pass ends right before `x` is differentiated.
     #[doc(hidden)]
-    fn exchange(
+    fn begin(
         link: &Link<Self::Plain>,
         call: Call<'_>,
         x: FloatTensor<Self>,
-        chain: Chain<FloatTensor<Self>>,
-    ) -> Result<FloatTensor<Self>, CollectiveError>;
+        always: bool,
+    ) -> Result<Begun<Self>, CollectiveError>;
+
+    /// How deep `x` is recorded; a backward pass goes from the deepest on.
+    #[doc(hidden)]
+    fn depth(_: &FloatTensor<Self>) -> usize {
+        0
+    }
+
+    /// `x` so deep, where it is data.
+    #[doc(hidden)]
+    fn at_depth(x: FloatTensor<Self>, _: usize) -> FloatTensor<Self> {
+        x
+    }
+}
+
+/// How deep `x` is recorded where the backend differentiates: one deeper than what it was computed from. A backward pass
+/// goes from the deepest on. 0 for data.
+pub fn depth_of<B: CollectiveBackend, const D: usize>(x: &Tensor<B, D>) -> usize {
+    B::depth(&x.clone().into_primitive().tensor())
+}
+
+/// The data `x`, from which everything is recorded deeper than `depth`: a backward pass comes to what was computed of it
+/// before it comes to what is no deeper. The same tensor where it needs a gradient.
+pub fn at_depth<B: CollectiveBackend, const D: usize>(x: Tensor<B, D>, depth: usize) -> Tensor<B, D> {
+    Tensor::from_primitive(TensorPrimitive::Float(B::at_depth(x.into_primitive().tensor(), depth)))
 }
 
 impl CollectiveBackend for Flex {
     type Plain = Self;
 
-    fn exchange(
-        link: &Link<Self>,
-        call: Call<'_>,
-        x: FloatTensor<Self>,
-        _: Chain<FloatTensor<Self>>,
-    ) -> Result<FloatTensor<Self>, CollectiveError> {
-        link.exchange(call, x)
+    fn begin(link: &Link<Self>, call: Call<'_>, x: FloatTensor<Self>, _: bool) -> Result<Begun<Self>, CollectiveError> {
+        link.begin(call, x)
     }
 }
 
@@ -134,12 +193,12 @@ impl CollectiveBackend for Flex {
 impl_for_devices! { CollectiveBackend =>
     type Plain = Self;
 
-    fn exchange(
+    fn begin(
         link: &Link<Self>,
         call: Call<'_>,
         x: FloatTensor<Self>,
-        _: Chain<FloatTensor<Self>>,
-    ) -> Result<FloatTensor<Self>, CollectiveError> {
-        link.exchange(call, x)
+        _: bool,
+    ) -> Result<Begun<Self>, CollectiveError> {
+        link.begin(call, x)
     }
 }

@@ -22,10 +22,10 @@ mod rendezvous;
 mod tests;
 mod threads;
 
-pub use communicator::{COLLECTIVE_DEADLINE, Communicator};
+pub use communicator::{COLLECTIVE_DEADLINE, Communicator, Gathering};
 pub use environment::{LaunchEnvironment, LaunchError, Rendezvous};
 pub use error::{CollectiveError, CollectiveFault};
-pub use link::{Call, Chain, Collective, CollectiveBackend, Link, Traffic};
+pub use link::{Begun, Call, Collective, CollectiveBackend, Link, Place, Traffic, at_depth, depth_of};
 #[cfg(feature = "cuda")]
 pub use nccl::{NcclConfig, probe_nccl};
 pub use operation::CollectiveOperation;

@@ -11,7 +11,7 @@ use burn_backend::tensor::FloatTensor;
 use burn_backend::{Shape, Slice, TensorMetadata};
 
 use super::error::{CollectiveError, CollectiveFault};
-use super::link::{Call, Collective, Traffic};
+use super::link::{Begun, Call, Collective, Traffic};
 use super::operation::CollectiveOperation;
 use crate::runtime::turn::{SharedTurn, pause};
 
@@ -135,7 +135,7 @@ impl<B: Backend> Collective<B> for ThreadLink<B> {
         *self.traffic.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn exchange(&self, call: Call<'_>, x: FloatTensor<B>) -> Result<FloatTensor<B>, CollectiveError> {
+    fn begin(&self, call: Call<'_>, x: FloatTensor<B>) -> Result<Begun<B>, CollectiveError> {
         let Call { operation, backward_of } = call;
         let round = self.calls.fetch_add(1, Ordering::Relaxed);
         let failed = |fault| {
@@ -186,7 +186,7 @@ impl<B: Backend> Collective<B> for ThreadLink<B> {
                 state.rounds.remove(&round);
             }
         }
-        Ok(out)
+        Ok(Begun::ended(out))
     }
 
     fn failure(&self, operation: &'static str) -> Option<CollectiveError> {

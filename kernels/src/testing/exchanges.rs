@@ -6,7 +6,7 @@ use burn_autodiff::Autodiff;
 use super::fixtures::values_in;
 use super::gradient::{central_difference, probe, weighted_sum};
 use super::tolerance::{Dtype, assert_close};
-use crate::collective::{CollectiveBackend, CollectiveError, CollectiveOperation, Communicator};
+use crate::collective::{CollectiveBackend, CollectiveError, CollectiveOperation, Communicator, at_depth, depth_of};
 use crate::runtime::start_gradient::backward_from;
 use crate::runtime::turn::autodiff_turn;
 
@@ -187,6 +187,7 @@ pub fn assert_gradients_of_exchanges<B: CollectiveBackend<Plain = B>>(
             }
         }
         assert_gradients_of_a_chain(count, group(count));
+        assert_late_ends(count, group(count));
     }
 }
 
@@ -220,5 +221,44 @@ fn assert_gradients_of_a_chain<B: CollectiveBackend<Plain = B>>(count: usize, ra
     for (rank, gradient) in gradients.iter().enumerate() {
         let want = central_difference(loss, &inputs, rank);
         assert_close(&format!("a chain: dx of rank {rank} of {count}"), gradient, &want, Dtype::F32, 4 * count);
+    }
+}
+
+/// `sum probe * (a + b^2)` with the rows `a` of `x` and `b` of `2 x`, both on their way while memory is taken and
+/// written to.
+#[track_caller]
+fn assert_late_ends<B: CollectiveBackend<Plain = B>>(count: usize, ranks: Vec<Communicator<B>>) {
+    let (rows, width) = (vec![2; count], 3);
+    let inputs: Vec<Vec<f64>> = (0..count).map(|rank| values_in(Dtype::F32, 80 + rank as u64, 2 * width)).collect();
+    let gradients = Communicator::on_threads(ranks, |rank| {
+        let device = rank.device().clone();
+        let x = up::<B>(&inputs[rank.rank()], width, Dtype::F32, &device);
+        let x = Tensor::<Autodiff<B>, 2>::from_inner(x).require_grad();
+        let pass = || {
+            let _turn = autodiff_turn();
+            let a = rank.begin_all_gather_rows(x.clone() * 1.0, &rows)?;
+            // Deeper than the step that waits for the gradients of `a`.
+            let two = at_depth(Tensor::<Autodiff<B>, 2>::full([2, width], 2.0, &device), 8);
+            let b = rank.begin_all_gather_rows(x.clone() * two, &rows)?;
+            for other in 0..4 {
+                drop(Tensor::<B, 2>::full([2, width], 7.0, &device) + other as f32);
+            }
+            let a = a.end(None, 16)?;
+            let b = b.end(Some(&a), depth_of(&a))?;
+            assert!(depth_of(&b) > depth_of(&a) && depth_of(&a) > 16, "{} and {}", depth_of(&a), depth_of(&b));
+            let y = a + b.clone() * b;
+            let g = up::<B>(&probe(2 * count * width), width, Dtype::F32, &device);
+            rank.backward(|| backward_from(y, g))
+        };
+        let gradients = pass().unwrap_or_else(|error| panic!("ends that come late: {error}"));
+        down(x.grad(&gradients).expect("x requires a gradient"))
+    });
+    let loss = |x: &[Vec<f64>]| {
+        let y: Vec<f64> = x.concat().into_iter().map(|x| x + 4.0 * x * x).collect();
+        count as f64 * weighted_sum(&y, &probe(y.len()))
+    };
+    for (rank, gradient) in gradients.iter().enumerate() {
+        let want = central_difference(loss, &inputs, rank);
+        assert_close(&format!("late ends: dx of rank {rank} of {count}"), gradient, &want, Dtype::F32, 4 * count);
     }
 }

@@ -88,12 +88,17 @@ graphsieve_kernels::on_cuda! {
         }
 
         /// Ranks as processes are: nobody waits for their exchanges but the device.
-        fn exchanges_that_are_left_to_the_device_come_in_order_and_end_where_a_rank_leaves() {
+        fn exchanges_that_are_left_to_the_device_keep_their_memory_and_order_and_end_where_a_rank_leaves() {
             const STEPS: usize = 200;
             let free = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap();
             let step = |rank: &Communicator<Cuda>, x: Tensor<Cuda, 2>| {
                 let mean = rank.all_reduce_queued(x)? * 0.5;
-                let all = rank.all_gather_rows_after(mean, &[1, 1], None)?;
+                let all = rank.begin_all_gather_rows(mean, &[1, 1])?;
+                // What is written meanwhile has other memory than the rows on their way.
+                for other in 0..4 {
+                    drop(Tensor::<Cuda, 2>::full([1, 1 << 22], -1.0, rank.device()) - other as f32);
+                }
+                let all = all.end(None, 0)?;
                 Ok::<_, graphsieve_kernels::CollectiveError>(all.narrow(0, 1 - rank.rank(), 1) + 1.0)
             };
             let work = |rank: usize| {
@@ -134,7 +139,7 @@ graphsieve_kernels::on_cuda! {
                 on_two("nccl::gradients", gradients_over_nccl_are_differences_of_the_sum_of_losses),
                 on_two(
                     "nccl::queued",
-                    exchanges_that_are_left_to_the_device_come_in_order_and_end_where_a_rank_leaves,
+                    exchanges_that_are_left_to_the_device_keep_their_memory_and_order_and_end_where_a_rank_leaves,
                 ),
                 on_two("nccl::errors", ranks_over_nccl_that_disagree_or_are_late_get_errors),
             ]

@@ -8,6 +8,7 @@ use graphsieve_kernels::{Activation, CollectiveError, Communicator, GraphBackend
 use super::in_batches::{BatchNormalisation, aggregate};
 use super::{Inputs, TripleStreamGae, blank, stacked};
 use crate::graph::HeteroGraph;
+use crate::models::crossing::{AtHand, Crossing, LayerRows};
 use crate::models::graph_part::GraphPart;
 
 /// What a rank has of a graph, its normalisation and the inputs of the first layer.
@@ -38,7 +39,7 @@ impl<B: GraphBackend> DividedInputs<B> {
             }
             let rows = block.destinations(t, x[t].clone());
             let into = normalisation.relations.iter().filter(|of| of.dst == t);
-            stacked((into.filter_map(|of| aggregate(&block, of, &x, &rows)).collect(), rows))
+            stacked((into.filter_map(|of| aggregate(&block, of, &AtHand(&x), &rows)).collect(), rows))
         };
         let rows = match chunk_rows {
             None => (0..x.len()).map(of_own).collect(),
@@ -97,19 +98,29 @@ impl<B: GraphBackend> TripleStreamGae<B> {
     ) -> Result<Tensor<B, 2>, CollectiveError> {
         let [first, second] = &self.layers[..] else { unreachable!("two layers") };
         let block = |layer: usize| part.block(layer, |_, _| None);
-        let of_stacked = |(t, rows): (usize, &Tensor<B, 2>)| match rows.dims()[0] {
-            0 => blank([0, first.own[t].val().dims()[1]], rows),
-            _ => {
-                let into = normalisation.relations.iter().filter(|of| of.dst == t);
-                first.of_stacked(t, into.map(|of| of.stream), rows.clone())
+        let crossing = Crossing::new(part, rank);
+        let data = crossing.data(rows);
+        match chunk_rows {
+            Some(_) => {
+                let send = |t, own| crossing.send(t, own);
+                first.over_block(&block(0), normalisation, &data, Activation::Relu, *chunk_rows, send);
             }
-        };
-        let own = match chunk_rows {
-            None => rows.iter().enumerate().map(of_stacked).collect(),
-            Some(_) => first.over_block(&block(0), normalisation, rows, Activation::Relu, *chunk_rows),
-        };
-        let hidden = part.gathered(own, &[], rank)?;
-        let own = second.over_block(&block(1), normalisation, &hidden, Activation::Identity, *chunk_rows);
-        part.gathered_at_last(own.into_iter().map(normalise_rows).collect(), &hidden, rank)
+            None => data.order().into_iter().for_each(|t| {
+                let into = normalisation.relations.iter().filter(|of| of.dst == t);
+                crossing.send(
+                    t,
+                    match rows[t].dims()[0] {
+                        0 => blank([0, first.own[t].val().dims()[1]], &rows[t]),
+                        _ => first.of_stacked(t, into.map(|of| of.stream), data.rows(t)),
+                    },
+                );
+            }),
+        }
+        let mut own: Vec<Option<Tensor<B, 2>>> = vec![None; rows.len()];
+        second.over_block(&block(1), normalisation, &crossing, Activation::Identity, *chunk_rows, |t, result| {
+            own[t] = Some(normalise_rows(result));
+        });
+        let hidden = crossing.ended()?;
+        part.gathered_at_last(own.into_iter().flatten().collect(), &hidden, rank)
     }
 }

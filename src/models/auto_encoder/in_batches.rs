@@ -1,5 +1,6 @@
 //! The same layers over mini-batches, whose nodes have sampled neighbours.
 
+use std::cell::RefCell;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -14,6 +15,7 @@ use rayon::prelude::*;
 
 use super::{ConvolutionLayer, Factors, Normalisation, TripleStreamGae, blank};
 use crate::graph::{HeteroGraph, Relation};
+use crate::models::crossing::{AtHand, LayerRows, in_turn};
 use crate::nn::{Block, KeptRows, RelationEdges};
 
 /// Rows of one task.
@@ -275,44 +277,75 @@ impl<B: GraphBackend> TripleStreamGae<B> {
     ) -> Vec<Tensor<B, 2>> {
         let last = layer + 1 == Self::LAYERS;
         let activation = if last { Activation::Identity } else { Activation::Relu };
-        let result = self.layers[layer].over_block(block, normalisation, h, activation, None);
-        if last { result.into_iter().map(normalise_rows).collect() } else { result }
+        let mut results = Vec::with_capacity(h.len());
+        self.layers[layer].over_block(block, normalisation, &AtHand(h), activation, None, |_, result| {
+            results.push(if last { normalise_rows(result) } else { result });
+        });
+        results
     }
 }
 
 impl<B: GraphBackend> ConvolutionLayer<B> {
-    /// The layer; of a block with edges of every relation also by `chunk_rows` rows at a time.
+    /// The layer, in the order of `h`: the result of a type goes to `done` as soon as it is there. Of a block with edges
+    /// of every relation also by `chunk_rows` rows at a time.
     pub(super) fn over_block(
         &self,
         block: &Block<B>,
         normalisation: &BatchNormalisation<B>,
-        h: &[Tensor<B, 2>],
+        h: &dyn LayerRows<B>,
         activation: Activation,
         chunk_rows: Option<usize>,
-    ) -> Vec<Tensor<B, 2>> {
-        let of_type = |t: usize| {
-            let own = self.own[t].val();
-            if block.rows_after(t) == 0 {
-                return blank([0, own.dims()[1]], &h[t]);
-            }
-            let rows = block.destinations(t, h[t].clone());
-            let into = || normalisation.relations.iter().filter(|of| of.dst == t);
-            let biases = self.biases(into().map(|of| of.stream));
-            let weight = |of: &BatchRelation<B>| self.streams[of.stream].weight.val();
-            if let Some(chunk_rows) = chunk_rows {
-                let sums = into().filter_map(|of| {
-                    let (edges, weights, config) = product(block, of, &rows)?;
-                    Some(Term::spmm(&edges.csr, h[edges.src].clone(), weights, config, weight(of)))
-                });
-                let terms = sums.chain([Term::rows(rows.clone(), None, own)]).collect();
-                let to = Destinations::new(block.rows_after(t), None);
-                return sum_in_chunks(terms, biases, 1.0, activation, to, chunk_rows);
-            }
-            let sums = into().filter_map(|of| Some(linear(aggregate(block, of, h, &rows)?, weight(of), None)));
-            let parts = sums.chain([linear(rows.clone(), own, None)]).collect();
-            combine(parts, biases, 1.0, activation)
+        mut done: impl FnMut(usize, Tensor<B, 2>),
+    ) {
+        let into = |t: usize| normalisation.relations.iter().filter(move |of| of.dst == t);
+        let biases = |t: usize| self.biases(into(t).map(|of| of.stream));
+        let weight = |of: &BatchRelation<B>| self.streams[of.stream].weight.val();
+        // Of types whose results are not there yet.
+        let selected = RefCell::new(vec![None; h.types()]);
+        let own = |t: usize| -> Tensor<B, 2> {
+            selected.borrow_mut()[t].get_or_insert_with(|| block.destinations(t, h.rows(t))).clone()
         };
-        (0..h.len()).map(of_type).collect()
+        let mut end = |t: usize, of_rows: &mut dyn FnMut(Tensor<B, 2>) -> Tensor<B, 2>| {
+            let weight = self.own[t].val();
+            done(
+                t,
+                match block.rows_after(t) {
+                    0 => blank([0, weight.dims()[1]], &h.any()),
+                    _ => of_rows(weight),
+                },
+            );
+            selected.borrow_mut()[t] = None;
+        };
+        if let Some(chunk_rows) = chunk_rows {
+            for t in h.order() {
+                end(t, &mut |weight_of_own| {
+                    let rows = own(t);
+                    let sums = into(t).filter_map(|of| {
+                        let (edges, weights, config) = product(block, of, &rows)?;
+                        Some(Term::spmm(&edges.csr, h.rows(edges.src), weights, config, weight(of)))
+                    });
+                    let terms = sums.chain([Term::rows(rows.clone(), None, weight_of_own)]).collect();
+                    let to = Destinations::new(block.rows_after(t), None);
+                    sum_in_chunks(terms, biases(t), 1.0, activation, to, chunk_rows)
+                });
+            }
+            return;
+        }
+        // Relations without a source are not among the edges.
+        let mut relations: Vec<&BatchRelation<B>> =
+            normalisation.relations.iter().filter(|of| block.rows_after(of.dst) > 0).collect();
+        let edges = h.edges(block);
+        relations.sort_by_key(|of| edges.iter().position(|edges| edges.relation == of.id));
+        let along = |of: &BatchRelation<B>| {
+            let sum = aggregate(block, of, h, &own(of.dst));
+            sum.map(|sum| linear(sum, weight(of), None)).into_iter().collect()
+        };
+        in_turn(h, relations.into_iter().map(|of| (of.dst, of)).collect(), along, |t, mut parts| {
+            end(t, &mut |weight| {
+                parts.push(linear(own(t), weight, None));
+                combine(std::mem::take(&mut parts), biases(t), 1.0, activation)
+            });
+        });
     }
 }
 
@@ -336,7 +369,7 @@ fn product<'b, B: GraphBackend>(
 pub(super) fn aggregate<B: GraphBackend>(
     block: &Block<B>,
     of: &BatchRelation<B>,
-    h: &[Tensor<B, 2>],
+    h: &dyn LayerRows<B>,
     rows: &Tensor<B, 2>,
 ) -> Option<Tensor<B, 2>> {
     let Some((edges, weights, config)) = product(block, of, rows) else {
@@ -344,7 +377,7 @@ pub(super) fn aggregate<B: GraphBackend>(
         let count = weight.dims()[0];
         return Some(rows.clone() * weight.reshape([count, 1]).cast(rows.dtype()));
     };
-    Some(spmm(&edges.csr, h[edges.src].clone(), weights, config))
+    Some(spmm(&edges.csr, h.rows(edges.src), weights, config))
 }
 
 #[cfg(test)]

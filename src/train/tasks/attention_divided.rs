@@ -8,6 +8,7 @@ use crate::graph::Features;
 use crate::infer::layerwise::HostScored;
 use crate::metrics::sigmoid;
 use crate::models::attention::{Pass, TripleStreamGat};
+use crate::models::crossing::Crossing;
 use crate::models::device_graph::check_device;
 use crate::models::graph_part::{GraphPart, by_node};
 use crate::train::ranks::failed;
@@ -21,12 +22,13 @@ pub(super) fn embedded<B: GraphBackend>(
     pass: Pass,
     rank: &Communicator<B::Plain>,
 ) -> Result<(Vec<Tensor<B, 2>>, Tensor<B, 2>)> {
-    let layer = |layer: usize, h: &[Tensor<B, 2>]| {
-        let block = part.block(layer, |graph, relation| pass.drop_of(graph, layer, relation));
-        model.embed_layer(layer, &block, h, pass)
-    };
-    let hidden = part.gathered(layer(0, x), &[], rank).map_err(failed)?;
-    let own = layer(1, &hidden);
+    let block = |layer: usize| part.block(layer, |graph, relation| pass.drop_of(graph, layer, relation));
+    let crossing = Crossing::new(part, rank);
+    model.embed_rows(0, &block(0), &crossing.data(x), pass, |t, own| crossing.send(t, own));
+    let mut own: Vec<Option<Tensor<B, 2>>> = vec![None; x.len()];
+    model.embed_rows(1, &block(1), &crossing, pass, |t, result| own[t] = Some(result));
+    let own: Vec<Tensor<B, 2>> = own.into_iter().flatten().collect();
+    let hidden = crossing.ended().map_err(failed)?;
     let logits = vec![model.logits(own.iter().cloned())];
     let logits = part.gathered_at_last(logits, &hidden, rank).map_err(failed)?;
     Ok((own, logits))

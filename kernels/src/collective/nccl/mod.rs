@@ -22,12 +22,12 @@ use cudarc::nccl::result::{self as nccl, NcclError};
 use cudarc::nccl::sys;
 
 use self::parts::{Parts, sum_of_own};
-use self::resources::{HOST_WAITS, Memory, Resources, checked, device_fault, said};
+use self::resources::{Events, HOST_WAITS, Memory, Resources, checked, device_fault, said};
 use self::watch::{Connection, OnDevice};
 use super::communicator::{COLLECTIVE_DEADLINE, Communicator};
 use super::environment::Rendezvous;
 use super::error::{CollectiveError, CollectiveFault};
-use super::link::{Call, Collective, Traffic};
+use super::link::{Begun, Call, Collective, Traffic};
 use super::operation::CollectiveOperation;
 use super::presence::{Peers, Presence, lock};
 use super::rendezvous;
@@ -165,14 +165,14 @@ impl NcclLink {
         }
     }
 
-    /// Queues what `queue` does as one group of NCCL, behind what the device has to do already and before what comes
-    /// later. `bytes` are those of its result, where it counts.
+    /// Queues what `queue` does as one group of NCCL, behind what the device has to do already; its events. `bytes` are
+    /// those of its result, where it counts.
     fn run(
         &self,
         (call, operation): (u64, &'static str),
         bytes: Option<usize>,
         queue: impl FnOnce(sys::ncclComm_t, sys::cudaStream_t) -> Result<(), CollectiveFault>,
-    ) -> Result<(), CollectiveFault> {
+    ) -> Result<Arc<Events>, CollectiveFault> {
         self.own_is_done()?;
         let (connection, start) = (&self.connection, Instant::now());
         let events = connection.events()?;
@@ -187,12 +187,12 @@ impl NcclLink {
             connection.settle(&resources, start, call)?;
             resources.end(&events)?;
         }
-        connection.add(OnDevice { call, operation, events, bytes });
+        connection.add(OnDevice { call, operation, events: events.clone(), bytes });
         // Threads hand over their turn only while they wait.
-        match self.together || !self.ordered {
-            true => connection.settled().map_err(|error| error.fault),
-            false => Ok(()),
+        if self.together || !self.ordered {
+            connection.settled().map_err(|error| error.fault)?;
         }
+        Ok(events)
     }
 
     /// Compares what the ranks say of their calls.
@@ -217,12 +217,12 @@ impl NcclLink {
         Err(CollectiveFault::Disagreement { found: all.chunks(RECORD).map(text).collect() })
     }
 
-    fn exchanged(
+    fn begun(
         &self,
         number: u64,
         Call { operation, backward_of }: Call<'_>,
         x: CubeTensor<CudaRuntime>,
-    ) -> Result<CubeTensor<CudaRuntime>, CollectiveFault> {
+    ) -> Result<Begun<Cuda>, CollectiveFault> {
         if self.together && backward_of.is_some() && !SharedTurn::is_joined() {
             return Err(CollectiveFault::Apart);
         }
@@ -252,12 +252,50 @@ impl NcclLink {
         let width: usize = shape.iter().skip(1).product();
         let parts = Parts { rank, width, dtype: x.dtype, from: &from, to: &to };
         let bytes = output.iter().product::<usize>() * x.dtype.size();
-        self.run(of_call, Some(bytes), |comm, stream| parts.queue(operation, elements, comm, stream))?;
-        Ok(match operation {
-            CollectiveOperation::ReduceScatter { rows } => sum_of_own(x, out, rows, rank),
-            _ if widened => cast(out, stored),
-            _ => out,
-        })
+        let events = self.run(of_call, Some(bytes), |comm, stream| parts.queue(operation, elements, comm, stream))?;
+        let (connection, operation) = (self.connection.clone(), operation.clone());
+        let mut crossing = Crossing { connection, events: Some(events), operation: of_call.1, x, out };
+        Ok(Begun::new(move |_| {
+            crossing.end()?;
+            let (x, out) = (crossing.x.clone(), crossing.out.clone());
+            drop(crossing);
+            Ok(match operation {
+                CollectiveOperation::ReduceScatter { rows } => sum_of_own(x, out, &rows, rank),
+                _ if widened => cast(out, stored),
+                _ => out,
+            })
+        }))
+    }
+}
+
+/// An exchange on the device: its memory is handed out to nobody before the streams of CubeCL wait for it.
+struct Crossing {
+    connection: Arc<Connection>,
+    /// Until they wait.
+    events: Option<Arc<Events>>,
+    operation: &'static str,
+    x: CubeTensor<CudaRuntime>,
+    out: CubeTensor<CudaRuntime>,
+}
+
+impl Crossing {
+    /// Lets the streams of CubeCL wait for it, from what is asked of them from here on.
+    fn end(&mut self) -> Result<(), CollectiveError> {
+        let Some(events) = self.events.take() else { return Ok(()) };
+        let wait = || {
+            // What was asked of CubeCL before does not wait.
+            let _queued = Memory::of_tensor(&self.out)?;
+            lock(&self.connection.resources).wait(&events)
+        };
+        let waits = wait();
+        waits.map_err(|fault| self.connection.fail(self.operation, fault))
+    }
+}
+
+impl Drop for Crossing {
+    fn drop(&mut self) {
+        // An error is that of the group, which tells it.
+        let _ = self.end();
     }
 }
 
@@ -286,7 +324,7 @@ impl Collective<Cuda> for NcclLink {
         self.connection.traffic()
     }
 
-    fn exchange(&self, call: Call<'_>, x: CubeTensor<CudaRuntime>) -> Result<CubeTensor<CudaRuntime>, CollectiveError> {
+    fn begin(&self, call: Call<'_>, x: CubeTensor<CudaRuntime>) -> Result<Begun<Cuda>, CollectiveError> {
         let operation = call.operation.name();
         let number = self.calls.fetch_add(1, Ordering::Relaxed);
         if let Some(error) = self.failure(operation) {
@@ -295,7 +333,7 @@ impl Collective<Cuda> for NcclLink {
         // Within a backward pass the turn is that of all ranks.
         let _pause = (self.together && call.backward_of.is_none()).then(pause);
         self.connection.make_room()?;
-        self.exchanged(number, call, x).map_err(|fault| self.connection.fail(operation, fault))
+        self.begun(number, call, x).map_err(|fault| self.connection.fail(operation, fault))
     }
 
     fn settled(&self) -> Result<(), CollectiveError> {

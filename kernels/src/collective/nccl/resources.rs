@@ -95,14 +95,16 @@ impl ContextEvents {
 }
 
 /// The events of an exchange on NCCL's stream: this rank's own work is done, and the exchange is.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(super) struct Events {
     begun: driver_sys::CUevent,
     ended: driver_sys::CUevent,
 }
 
-// SAFETY: as for `Resources`.
+// SAFETY: as for `Resources`; the driver takes events from several threads at once.
 unsafe impl Send for Events {}
+// SAFETY: as above.
+unsafe impl Sync for Events {}
 
 impl Events {
     pub fn new() -> Result<Self, CollectiveFault> {
@@ -125,7 +127,7 @@ impl Events {
     }
 
     /// Gives both back; the driver keeps them as long as it needs them.
-    pub fn destroy(self) {
+    pub fn destroy(&self) {
         for event in [self.begun, self.ended] {
             // SAFETY: it is not used again.
             let _ = unsafe { driver::event::destroy(event) };
@@ -152,7 +154,10 @@ impl Resources {
         unsafe {
             let context = driver::primary_ctx::retain(of_driver).map_err(driver_fault)?;
             driver::ctx::set_current(context).map_err(driver_fault)?;
-            let stream = driver::stream::create(driver::stream::StreamKind::NonBlocking).map_err(driver_fault)?;
+            // What crosses beside computation is what others wait for.
+            let (_, first) = driver::stream::get_priority_range().map_err(driver_fault)?;
+            let stream = driver::stream::create_with_priority(driver::stream::StreamKind::NonBlocking, first);
+            let stream = stream.map_err(driver_fault)?;
             let untimed = driver_sys::CUevent_flags::CU_EVENT_DISABLE_TIMING;
             let before = driver::event::create(untimed).map_err(driver_fault)?;
             Ok(Self { comm: None, stream, before, context, events: ContextEvents::of_driver() })
@@ -192,16 +197,19 @@ impl Resources {
         }
     }
 
-    /// The streams of CubeCL go on behind what is queued on NCCL's stream up to here.
+    /// What is queued on NCCL's stream up to here is the exchange.
     pub fn end(&self, events: &Events) -> Result<(), CollectiveFault> {
         // SAFETY: as in `begin`.
-        unsafe {
-            driver::event::record(events.ended, self.stream).map_err(driver_fault)?;
-            match self.events {
-                Some(of_context) => (of_context.wait)(self.context, events.ended).result().map_err(driver_fault),
-                None => Ok(()),
-            }
-        }
+        unsafe { driver::event::record(events.ended, self.stream) }.map_err(driver_fault)
+    }
+
+    /// What is queued on the streams of CubeCL from here on comes behind the exchange; without events of contexts the
+    /// host has waited for it.
+    pub fn wait(&self, events: &Events) -> Result<(), CollectiveFault> {
+        let Some(of_context) = self.events else { return Ok(()) };
+        self.enter()?;
+        // SAFETY: as in `begin`; the event was recorded there.
+        unsafe { (of_context.wait)(self.context, events.ended) }.result().map_err(driver_fault)
     }
 
     /// What NCCL says of its work on the host: whether it is done.
@@ -238,7 +246,7 @@ impl Drop for Resources {
     }
 }
 
-/// A tensor's memory, kept while NCCL is told of it: whoever has it next comes behind the exchange on the device.
+/// A tensor's memory, kept while NCCL is told of it.
 pub(super) struct Memory {
     address: u64,
     _kept: Option<Box<dyn std::any::Any>>,

@@ -49,8 +49,8 @@ struct Queue {
     exchanges: VecDeque<OnDevice>,
     /// Since when the first of them waits for other ranks.
     since: Option<Instant>,
-    /// Events of those that have ended.
-    free: Vec<Events>,
+    /// Events of those that have ended; streams may still be told to wait for them.
+    free: Vec<Arc<Events>>,
     /// There come no more.
     closed: bool,
     /// The connection was given up: nobody knows what the last exchanges have left.
@@ -58,11 +58,11 @@ struct Queue {
 }
 
 /// An exchange on the device.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct OnDevice {
     pub call: u64,
     pub operation: &'static str,
-    pub events: Events,
+    pub events: Arc<Events>,
     /// Of its result, where it counts.
     pub bytes: Option<usize>,
 }
@@ -106,9 +106,12 @@ impl Connection {
     }
 
     /// Events for the next exchange.
-    pub fn events(&self) -> Result<Events, CollectiveFault> {
-        let free = lock(&self.queue).free.pop();
-        free.map_or_else(Events::new, Ok)
+    pub fn events(&self) -> Result<Arc<Events>, CollectiveFault> {
+        let free = &mut lock(&self.queue).free;
+        match free.iter().position(|events| Arc::strong_count(events) == 1) {
+            Some(at) => Ok(free.swap_remove(at)),
+            None => Events::new().map(Arc::new),
+        }
     }
 
     /// Looks after an exchange from here on.
@@ -145,10 +148,10 @@ impl Connection {
 
     /// Looks at the exchanges on the device: how many have not ended. One that never will ends the group.
     fn left(&self) -> Result<usize, CollectiveError> {
-        let oldest = lock(&self.queue).exchanges.front().copied();
+        let oldest = lock(&self.queue).exchanges.front().map(|exchange| (exchange.call, exchange.operation));
         let looked = match oldest {
             None => Ok(0),
-            Some(OnDevice { call, operation, .. }) => self.look(call).map_err(|fault| self.fail(operation, fault)),
+            Some((call, operation)) => self.look(call).map_err(|fault| self.fail(operation, fault)),
         };
         // What ends with the connection has not ended as it should.
         let broken = lock(&self.queue).broken;
@@ -176,7 +179,7 @@ impl Connection {
     /// it waits for others, where this rank's own work before it is done.
     fn reap(&self) -> Result<(Option<(Instant, u64)>, usize), CollectiveFault> {
         let mut queue = lock(&self.queue);
-        while let Some(OnDevice { call, events, bytes, .. }) = queue.exchanges.front().copied() {
+        while let Some(OnDevice { call, events, bytes, .. }) = queue.exchanges.front().cloned() {
             if !events.has_ended()? {
                 if queue.since.is_none() && events.has_begun()? {
                     queue.since = Some(Instant::now());
@@ -239,7 +242,7 @@ impl Drop for Connection {
         if lock(&self.resources).enter().is_ok() {
             let mut queue = lock(&self.queue);
             let on_device = queue.exchanges.drain(..).map(|exchange| exchange.events).collect::<Vec<_>>();
-            on_device.into_iter().chain(queue.free.drain(..)).for_each(Events::destroy);
+            on_device.into_iter().chain(queue.free.drain(..)).for_each(|events| events.destroy());
         }
     }
 }

@@ -35,14 +35,15 @@ impl<F> Inputs<F> {
 #[derive(Debug)]
 struct AttendInputs;
 
-impl<B: GatBackend> Backward<B, 1> for AttendInputs {
+/// The second parent is data, which says how deep the step is.
+impl<B: GatBackend> Backward<B, 2> for AttendInputs {
     /// The forward pass is absent when it is to be repeated.
     type State = (Csr<B>, GatArgs, Inputs<FloatTensor<B>>, Option<GatForward<FloatTensor<B>>>);
 
-    fn backward(self, ops: Ops<Self::State, 1>, grads: &mut Gradients, _: &mut Checkpointer) {
+    fn backward(self, ops: Ops<Self::State, 2>, grads: &mut Gradients, _: &mut Checkpointer) {
         let g = grads.consume::<B>(&ops.node);
         let (csr, args, inputs, forward) = ops.state;
-        if let [Some(vectors)] = ops.parents {
+        if let [Some(vectors), _] = ops.parents {
             let view = csr.view();
             let forward = forward.unwrap_or_else(|| inputs_forward::<B>(&view, &inputs, args));
             grads.register::<B>(vectors.id, B::attention_vector_gradient(&view, g, inputs, forward, args));
@@ -70,10 +71,11 @@ pub(super) fn record<B: GatBackend, C: CheckpointStrategy>(
         !inputs.x_src.is_tracked() && !inputs.x_dst.is_tracked(),
         "attend_inputs: x_src, x_dst: expected data, got features that need a gradient; use attend"
     );
+    let data = inputs.x_src.node.clone();
     let (csr, inputs) = (csr.inner(), inputs.map(|f| f.primitive));
     let forward = inputs_forward::<B>(&csr.view(), &inputs, args);
     let out = forward.out.clone();
-    match AttendInputs.prepare::<C>([vectors.node]).compute_bound().stateful() {
+    match AttendInputs.prepare::<C>([vectors.node.clone(), data]).compute_bound().stateful() {
         OpsKind::Tracked(prep) => prep.finish((csr, args, inputs, (!args.recompute).then_some(forward)), out),
         OpsKind::UnTracked(prep) => prep.finish(out),
     }

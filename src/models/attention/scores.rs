@@ -1,0 +1,91 @@
+//! What the scores of attention are read from.
+
+use std::cell::RefCell;
+
+use burn::tensor::Tensor;
+use graphsieve_kernels::{GraphBackend, ScoreColumns, linear, row_dots};
+
+use super::{AttentionLayer, Source, StreamAttention};
+use crate::nn::RelationEdges;
+
+/// Per stream and type what the scores of attention are read from; all of a type come from one pass over its rows, when
+/// the first of them is asked for.
+pub(super) struct AllScores<'s, B: GraphBackend> {
+    source: &'s Source<'s, B>,
+    /// `[2 heads, in]` by stream: those of the destinations first.
+    vectors: Vec<Option<Tensor<B, 2>>>,
+    /// The streams that touch a type.
+    streams: Vec<Vec<usize>>,
+    /// By type: of the rows after the layer, and of those before it.
+    scores: RefCell<Vec<Option<[Tensor<B, 2>; 2]>>>,
+    heads: usize,
+}
+
+impl<'s, B: GraphBackend> AllScores<'s, B> {
+    pub fn new(layer: &AttentionLayer<B>, source: &'s Source<'s, B>, heads: usize) -> Self {
+        let (block, types) = (source.block, source.h.types());
+        let vectors = layer.streams.iter().enumerate();
+        let vectors = vectors.map(|(at, stream)| block.has_stream(at).then(|| score_vectors(stream, heads))).collect();
+        let mut streams: Vec<Vec<usize>> = vec![Vec::new(); types];
+        for edges in &block.edges {
+            for t in [edges.src, edges.dst] {
+                if !streams[t].contains(&edges.stream) {
+                    streams[t].push(edges.stream);
+                }
+            }
+        }
+        Self { source, vectors, streams, scores: RefCell::new(vec![None; types]), heads }
+    }
+
+    /// What the attention vectors of a stream mean for an input row.
+    pub fn vectors(&self, stream: usize) -> Tensor<B, 2> {
+        match &self.vectors[stream] {
+            Some(vectors) => vectors.clone(),
+            None => unreachable!("a relation with edges has a stream with vectors"),
+        }
+    }
+
+    /// The columns of the destinations and of the sources of a relation.
+    pub fn of(&self, edges: &RelationEdges<B>) -> [ScoreColumns<B>; 2] {
+        [self.columns(edges.dst, 0, edges.stream), self.columns(edges.src, 1, edges.stream)]
+    }
+
+    /// The same of data, of the destinations that are left: the vectors get their gradient from them.
+    pub fn of_data(&self, edges: &RelationEdges<B>) -> [ScoreColumns<B>; 2] {
+        let Source { block, h, .. } = self.source;
+        let scores = |x: Tensor<B, 2>, role: usize| ScoreColumns {
+            scores: row_dots(x, self.vectors(edges.stream)),
+            first: role * self.heads,
+        };
+        [scores(block.destinations(edges.dst, h.rows(edges.dst)), 0), scores(h.rows(edges.src), 1)]
+    }
+
+    fn columns(&self, node_type: usize, role: usize, stream: usize) -> ScoreColumns<B> {
+        let (source, streams) = (self.source, &self.streams[node_type]);
+        let mut scores = self.scores.borrow_mut();
+        let of_type = scores[node_type].get_or_insert_with(|| {
+            let vectors = Tensor::cat(streams.iter().map(|&stream| self.vectors(stream)).collect(), 0);
+            // Over data the vectors get their gradient from the attention.
+            let vectors = if source.block.reads_data { vectors.detach() } else { vectors };
+            let of_rows = row_dots(source.h.rows(node_type), vectors);
+            [source.of_destinations(node_type, of_rows.clone()), of_rows]
+        });
+        let place = streams.iter().position(|&other| other == stream).unwrap_or_default();
+        ScoreColumns { scores: of_type[role].clone(), first: (2 * place + role) * self.heads }
+    }
+}
+
+/// What the attention vectors mean for an input row, `W_h a_h` for every head: those of the destinations first.
+fn score_vectors<B: GraphBackend>(stream: &StreamAttention<B>, heads: usize) -> Tensor<B, 2> {
+    let weight = stream.projection.val();
+    let own = weight.dims()[1] / heads;
+    let attention = stream.attention.val().reshape([2 * heads, own]);
+    if heads == 1 {
+        return linear(attention, weight.transpose(), None);
+    }
+    let of = |role: usize, head: usize| {
+        let weight = weight.clone().narrow(1, head * own, own);
+        linear(attention.clone().narrow(0, role * heads + head, 1), weight.transpose(), None)
+    };
+    Tensor::cat((0..2).flat_map(|role| (0..heads).map(move |head| (role, head))).map(|(r, h)| of(r, h)).collect(), 0)
+}
