@@ -88,24 +88,24 @@ pub fn auto_encoder<B: GraphBackend>(
 fn auto_encoder_footprint(config: &Stage1Config, graph: &HeteroGraph, width: usize) -> Footprint {
     let element = dtype(config.train.precision).size() as u64;
     let (hidden, out, width) = (config.model.hidden as u64, config.model.out as u64, width as u64);
-    let whole = config.train.chunk_size.is_none();
-    let passes = match config.train.rows {
-        Rows::Reachable => 1,
-        Rows::All => 2,
-    };
     // Sums over the neighbours of every relation are kept beside the rows: of the features for all epochs, of the
-    // hidden layer in a pass. In chunks of rows there are results alone.
-    let columns = |t: usize| {
+    // hidden layer in a pass. In chunks of rows there are results alone, and their gradients.
+    let of_node = |t: usize| {
         let into = graph.relations().iter().filter(|relation| relation.dst == t).count() as u64;
-        let sums = if whole { into } else { 0 };
-        let kept = if whole { (into + 1) * width } else { 0 };
-        kept + passes * (hidden * (1 + sums) + 2 * out)
+        let hidden_and_sums = (into + 1) * hidden;
+        match (config.train.chunk_size.is_some(), config.train.rows) {
+            (true, Rows::Reachable) => element * (hidden + 2 * out),
+            (true, Rows::All) => 2 * element * (hidden + 2 * out),
+            (false, Rows::Reachable) => element * (into * width + hidden_and_sums + 2 * out),
+            // Embeddings and their gradient are f32; that of what they are made of is not, and others come later.
+            (false, Rows::All) => element * (into * width + hidden_and_sums + out) + 8 * out,
+        }
     };
-    let rows = graph.node_types().iter().enumerate().map(|(t, of)| of.count as u64 * columns(t));
+    let rows = graph.node_types().iter().enumerate().map(|(t, of)| of.count as u64 * of_node(t));
     Footprint {
         graph: adjacency_bytes(graph) + 4 * num_values(graph),
         features: graph.num_nodes() as u64 * width * element,
-        activations: rows.sum::<u64>() * element,
+        activations: rows.sum(),
     }
 }
 

@@ -1,6 +1,6 @@
 //! What goes into the figures of a plan, in words.
 
-use super::model::{HOST_WAIT_MS, Model};
+use super::model::Model;
 use super::report::{PlanOptions, Way};
 use crate::error::grouped;
 
@@ -10,7 +10,7 @@ pub(super) fn of(model: &Model<'_>, options: &PlanOptions) -> Vec<String> {
     let alone = model.step(1.0);
     let gb = model.epoch_bytes() / 1e9;
     // Of all nodes, whatever the loss reaches.
-    let at_hand = model.results(model.nodes(), 0.0);
+    let at_hand = model.nodes() * model.network.at_hand * model.network.element as f64;
     let compute = match options.epoch {
         Some(ms) if options.scale == 1.0 => format!("compute: {ms} ms on one device, as measured (--epoch)"),
         Some(ms) => format!(
@@ -33,13 +33,17 @@ pub(super) fn of(model: &Model<'_>, options: &PlanOptions) -> Vec<String> {
         compute,
         format!(
             "exchanges: {link}; between hosts {} GB/s a device (the default, 50, is 400 Gbit/s, assumed and never \
-             measured); nothing crosses beside computation",
+             measured); more than two devices and several hosts have not been measured",
             rates.network
         ),
-        format!(
-            "waits: {HOST_WAIT_MS} ms an exchange, a constant that was fitted to epochs of one and two H100; more \
-             devices and several hosts have not been measured"
-        ),
+        match model.way == Way::AllRows && model.network.crosses_beside {
+            true => {
+                "hidden: rows of a node type cross while those of another are computed; counted is the best that can \
+                     be, so that an epoch takes no longer than the longer of both"
+                    .to_owned()
+            }
+            false => "hidden: nothing crosses beside computation".to_owned(),
+        },
     ];
     if model.way != Way::MiniBatches {
         lines.push(
@@ -54,15 +58,14 @@ pub(super) fn of(model: &Model<'_>, options: &PlanOptions) -> Vec<String> {
             "every device holds all features and the edges into its rows, by rows and by columns; the scores and \
              gradients of hidden rows are computed by each for all rows"
                 .to_owned(),
-            "rows are taken to differ between devices, as the division by edges leaves them: gathered by sends to each \
-             device, sums of gradients in f32, one device behind the other"
+            "rows are sent from each device to each other one, and gradients of them back, stored as the rows are"
                 .to_owned(),
         ],
         Way::ReachableRows => vec![format!(
             "every device holds graph and features, and of several each also the edges into its rows, to score; \
              the rows that a part of the loss reaches are estimated from degrees, as if edges were drawn one by one: on \
              one device {:.0} % of the activations of all rows",
-            100.0 * (alone.activations - at_hand) / (model.results(model.nodes(), 2.0) - at_hand).max(1.0)
+            100.0 * (alone.activations - at_hand) / (2.0 * (model.results(model.nodes()) - at_hand)).max(1.0)
         )],
         Way::MiniBatches => vec![
             format!(

@@ -8,11 +8,6 @@ use crate::config::{LoaderMode, Rows, RunConfig, Transfer};
 use crate::error::Result;
 use crate::graph::Sizes;
 
-/// Milliseconds that an epoch gets longer by an exchange besides its bytes: the rank waits for its device, and the
-/// device then for what the host does. The one constant that is fitted, by least squares of the relative errors of the
-/// five epochs on two H100 in `src/bench/RESULTS.md`, "Several devices": that they agree predicts nothing.
-pub(super) const HOST_WAIT_MS: f64 = 1.25;
-
 /// In mini-batches all features lie on the device where they take its memory divided by this at most, see
 /// `loader.transfer`.
 const RESIDENT_SHARE: f64 = 4.0;
@@ -52,8 +47,8 @@ impl<'a> Model<'a> {
         let mut model = Self { network, way: whole, sizes, width, scale, memory };
         let allowed = Some(allowed).filter(|memory| *memory > 0.0).or(memory);
         // As trainings reckon it, whose reachable rows may be all rows without gradients.
-        let passes = if whole == Way::AllRows { 2.0 } else { 1.0 };
-        let needed = || model.graph_bytes() + model.feature_bytes() + model.results(model.nodes(), passes);
+        let results = |nodes| if whole == Way::AllRows { model.trained(nodes) } else { model.results(nodes) };
+        let needed = || model.graph_bytes() + model.feature_bytes() + results(model.nodes());
         model.way = match mode {
             LoaderMode::Full => whole,
             LoaderMode::Sampled => Way::MiniBatches,
@@ -93,10 +88,15 @@ impl<'a> Model<'a> {
         if ranks > 1.0 { 2.0 * self.graph_bytes() / ranks } else { 0.0 }
     }
 
-    /// Bytes of what is made of the features of so many rows for all epochs, and `passes` times what the layers make.
-    pub fn results(&self, rows: f64, passes: f64) -> f64 {
+    /// Bytes of what is made of the features of so many rows for all epochs, and of what the layers make.
+    pub fn results(&self, rows: f64) -> f64 {
         let columns: f64 = self.network.layers.iter().map(|layer| layer.columns).sum();
-        rows * (self.network.at_hand + passes * columns) * self.element()
+        rows * (self.network.at_hand + columns) * self.element()
+    }
+
+    /// The same in a training of all rows, with gradients.
+    pub fn trained(&self, rows: f64) -> f64 {
+        rows * (self.network.at_hand * self.element() + self.network.trained)
     }
 
     /// What the layers make of the rows of one device, without gradients, and what all devices give each other of it.
@@ -104,7 +104,7 @@ impl<'a> Model<'a> {
         // Rows of all nodes between layers, then what the last one makes of all.
         let widest = self.network.layers.iter().map(|layer| layer.output).max().unwrap_or(0) as f64;
         let gathered = if ranks > 1.0 { self.nodes() * (widest * self.element() + 4.0) } else { 0.0 };
-        self.results(self.nodes() / ranks, 1.0) + gathered
+        self.results(self.nodes() / ranks) + gathered
     }
 
     /// Steps of an epoch.
@@ -147,7 +147,7 @@ impl<'a> Model<'a> {
             // The rows between layers of all devices, and gradients of them.
             let gathered = 2.0 * self.nodes() * network.gathered.iter().sum::<usize>() as f64 * element;
             let gathered = if ranks > 1.0 { gathered } else { 0.0 };
-            let activations = self.results(self.nodes() / ranks, 2.0) + gathered;
+            let activations = self.trained(self.nodes() / ranks) + gathered;
             return Step { bytes: self.all_rows(ranks, true), fetched: 0.0, activations };
         }
         let kept = |layer: usize| {
@@ -230,8 +230,9 @@ impl<'a> Model<'a> {
         bytes / all * ((here - 1.0) / link + (all - here) / rates.network) / 1e6
     }
 
-    /// Exchanges of an epoch: their number, bytes of their results, and milliseconds until these have arrived.
-    fn exchanged(&self, ranks: usize, per_host: usize, rates: Rates, step: &Step) -> (f64, f64, f64) {
+    /// Exchanges of an epoch: their number, bytes of their results, and milliseconds until sums of gradients of the
+    /// parameters and until rows have arrived.
+    fn exchanged(&self, ranks: usize, per_host: usize, rates: Rates, step: &Step) -> (f64, f64, [f64; 2]) {
         let (all, here) = (ranks as f64, ranks.min(per_host) as f64);
         let (away, link) = (all - here, rates.link_of(ranks.min(per_host)));
         // Sums go round all devices, each host's over as many adapters as it has devices; 10^6 bytes a millisecond are
@@ -247,22 +248,27 @@ impl<'a> Model<'a> {
             // How many rows, which, and the rows.
             let rows = step.fetched * self.row_bytes();
             let sent = self.gather_ms(rows, ranks, per_host, rates);
-            return (calls + 3.0 * steps, bytes + steps * rows, ms + steps * sent);
+            return (calls + 3.0 * steps, bytes + steps * rows, [ms, steps * sent]);
         }
         if self.way != Way::AllRows {
-            return (calls, bytes, ms);
+            return (calls, bytes, [ms, 0.0]);
         }
-        let (forward, backward) = (self.rows_exchanged(self.element()), self.rows_exchanged(4.0));
-        // Every device sends its rows to every other one; sums of gradients follow one rank behind the other.
-        let gather = self.gather_ms(forward, ranks, per_host, rates);
+        // Every device sends its rows to every other one, and gradients of a device's rows come to it from all others.
+        let rows = self.rows_exchanged();
         let exchanges = (self.network.gathered.len() * self.sizes.node_types.len() + 1) as f64;
-        (calls + 2.0 * exchanges, bytes + forward + backward / all, ms + gather + sum(backward))
+        let both = 2.0 * self.gather_ms(rows, ranks, per_host, rates);
+        (calls + 2.0 * exchanges, bytes + rows + rows / all, [ms, both])
     }
 
-    /// Bytes of the rows of all nodes that devices give each other in a pass; numbers between layers have `element`.
-    fn rows_exchanged(&self, element: f64) -> f64 {
+    /// Bytes of the rows of all nodes that devices give each other in a pass.
+    fn rows_exchanged(&self) -> f64 {
         let between = self.network.gathered.iter().sum::<usize>() as f64;
-        self.nodes() * (between * element + 4.0 * self.network.result as f64)
+        self.nodes() * (between * self.element() + 4.0 * self.network.result as f64)
+    }
+
+    /// Of `ms` in which rows cross between layers, what `compute_ms` hides at most.
+    fn hidden(&self, ms: f64, compute_ms: f64) -> f64 {
+        if self.way == Way::AllRows && self.network.crosses_beside { ms.min(compute_ms) } else { 0.0 }
     }
 
     /// Scores of all nodes, forward alone over all edges; none where that goes layer by layer through host memory.
@@ -270,9 +276,9 @@ impl<'a> Model<'a> {
         let compute = self.all_rows(ranks as f64, false) / (1e6 * rates.device);
         let exchange = match ranks {
             1 => 0.0,
-            _ => self.gather_ms(self.rows_exchanged(self.element()), ranks, per_host, rates),
+            _ => self.gather_ms(self.rows_exchanged(), ranks, per_host, rates),
         };
-        let ms = compute + exchange;
+        let ms = compute + exchange - if self.network.crosses_beside { compute.min(exchange) } else { 0.0 };
         (self.way != Way::MiniBatches).then_some(Scoring { ms, nodes_per_s: 1e3 * self.nodes() / ms })
     }
 
@@ -284,20 +290,21 @@ impl<'a> Model<'a> {
         // What mini-batches take longer than for their bytes is launches of small kernels: each device has all of them.
         let launches = if way == Way::MiniBatches { (one - by_bytes).max(0.0) } else { 0.0 };
         let compute_ms = launches + (one - launches) * step.bytes / alone.bytes.max(1.0);
-        let (calls, bytes, exchange_ms) = match ranks {
-            1 => (0.0, 0.0, 0.0),
+        let (calls, bytes, [sums_ms, rows_ms]) = match ranks {
+            1 => (0.0, 0.0, [0.0; 2]),
             _ => self.exchanged(ranks, per_host, rates, &step),
         };
-        let wait_ms = calls * HOST_WAIT_MS;
-        let epoch_ms = compute_ms + exchange_ms + wait_ms;
+        let (exchange_ms, hidden_ms) = (sums_ms + rows_ms, self.hidden(rows_ms, compute_ms));
+        let epoch_ms = compute_ms + exchange_ms - hidden_ms;
+        // What hides all of compute is what an epoch waits for.
+        let waited_ms = if rows_ms > compute_ms { exchange_ms } else { exchange_ms - hidden_ms };
         let divided = (one - launches) / ranks as f64;
         let hosts = ranks.div_ceil(per_host);
         let parts = [
             (divided, Bottleneck::DeviceMemory),
             (launches, Bottleneck::SmallKernels),
             (compute_ms - launches - divided, Bottleneck::Undivided),
-            (exchange_ms, if hosts > 1 { Bottleneck::Network } else { Bottleneck::Link }),
-            (wait_ms, Bottleneck::HostWaits),
+            (waited_ms, if hosts > 1 { Bottleneck::Network } else { Bottleneck::Link }),
         ];
         let longest = parts.into_iter().fold(parts[0], |longest, part| if part.0 > longest.0 { part } else { longest });
         let memory = self.memory_of(ranks, &step);
@@ -317,7 +324,7 @@ impl<'a> Model<'a> {
             bytes,
             compute_ms,
             exchange_ms,
-            wait_ms,
+            hidden_ms,
             epoch_ms,
             speedup: one / epoch_ms,
             bottleneck: longest.1,

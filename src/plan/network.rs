@@ -28,6 +28,11 @@ pub struct Network<'a> {
     pub kept: f64,
     /// Columns of a node that stay beside its features, made of them once for all epochs over the whole graph.
     pub at_hand: f64,
+    /// Bytes of what the layers make of a node in a training of all rows, with the gradients that are there at the same
+    /// time.
+    pub trained: f64,
+    /// Whether rows that ranks give each other cross while others are computed.
+    pub crosses_beside: bool,
     /// Widths of the rows that ranks give each other between the layers where rows are divided; of the result in f32.
     pub gathered: Vec<usize>,
     pub result: usize,
@@ -107,6 +112,12 @@ fn auto_encoder<'a>(config: &'a Stage1Config, sizes: &Sizes, width: usize, scale
         LayerShape { kind: Kind::Sums, input: width, output: hidden, columns: hidden as f64 },
         LayerShape { kind: Kind::Sums, input: hidden, output: out, columns: sums + 2.0 * out as f64 },
     ];
+    let element = dtype(config.train.precision).size();
+    // A result and its gradient; in full the second layer's sums, too, and embeddings and their gradient in f32.
+    let trained = match whole {
+        true => element as f64 * (hidden as f64 + sums + out as f64) + (8 * out) as f64,
+        false => (2 * element * (hidden + 2 * out)) as f64,
+    };
     let positives = |relation: usize| config.sampling.edges_of(&sizes.relations[relation].stream) as f64;
     let kept = 1.0 - config.split.held_out;
     let edges = primary(sizes, kept * scale, positives);
@@ -129,11 +140,13 @@ fn auto_encoder<'a>(config: &'a Stage1Config, sizes: &Sizes, width: usize, scale
         loader: &config.loader,
         rows: config.train.rows,
         layers,
-        element: dtype(config.train.precision).size() as u64,
+        element: element as u64,
         stored: stored(sizes),
         parameters: (streams * (weights + hidden + out) + sizes.node_types.len() * weights) as f64,
         kept,
         at_hand: if whole { into * width as f64 } else { 0.0 },
+        trained,
+        crosses_beside: crosses_beside(sizes, whole),
         gathered: vec![hidden],
         result: out,
         loss,
@@ -147,6 +160,7 @@ fn attention<'a>(config: &'a Stage2Config, sizes: &Sizes, width: usize, scale: f
         None => [width + 2 * hidden, 2 * out],
         Some(_) => [hidden, out],
     };
+    let element = dtype(config.train.precision).size();
     let layer =
         |input, output, columns: usize| LayerShape { kind: Kind::Attention, input, output, columns: columns as f64 };
     let labels = match config.split.source {
@@ -173,11 +187,13 @@ fn attention<'a>(config: &'a Stage2Config, sizes: &Sizes, width: usize, scale: f
         loader: &config.loader,
         rows: config.train.rows,
         layers: vec![layer(width, hidden, columns[0]), layer(hidden, out, columns[1])],
-        element: dtype(config.train.precision).size() as u64,
+        element: element as u64,
         stored: if config.data.input == Stage2Input::Features { stored(sizes) } else { 4 },
         parameters: (weights + streams * 2 * (hidden + out) + out + 1) as f64,
         kept: 1.0 - config.drop_edge.rate,
         at_hand: 0.0,
+        trained: (2 * element * (columns[0] + columns[1])) as f64,
+        crosses_beside: crosses_beside(sizes, config.train.chunk_size.is_none() && config.model.heads == 1),
         gathered: vec![hidden],
         result: 1,
         loss,
@@ -258,7 +274,7 @@ fn classifier<'a>(config: &'a ClassifyConfig, sizes: &Sizes, width: usize, scale
     };
     // Of data that import has divided.
     let labels = labels.unwrap_or_else(|| shared_out(sizes, scale, DIVIDED));
-    let seeds = labels.iter().sum();
+    let (seeds, element) = (labels.iter().sum(), dtype(config.train.precision).size() as u64);
     Ok(Network {
         title: format!("classify, layers of {}", model.layer.name()),
         data: &config.data.path,
@@ -266,14 +282,21 @@ fn classifier<'a>(config: &'a ClassifyConfig, sizes: &Sizes, width: usize, scale
         rows: Rows::All,
         gathered: layers.iter().enumerate().flat_map(gathered).collect(),
         parameters: layers.iter().map(parameters).sum::<usize>() as f64,
+        trained: 2.0 * element as f64 * layers.iter().map(|of| of.columns).sum::<f64>(),
         layers,
-        element: dtype(config.train.precision).size() as u64,
+        element,
         stored: stored(sizes),
         kept: 1.0,
         at_hand: 0.0,
+        crosses_beside: false,
         result: classes,
         loss: Loss { labels, seeds, most_batches: seeds, ..Loss::default() },
     })
+}
+
+/// Whether there are rows of one type to compute while those of another cross, in layers of whole rows.
+fn crosses_beside(sizes: &Sizes, whole: bool) -> bool {
+    whole && sizes.node_types.len() > 1
 }
 
 /// The share of the labels that a training has of data without masks, where nothing else is said.

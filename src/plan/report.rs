@@ -106,7 +106,6 @@ pub enum Bottleneck {
     Undivided,
     Link,
     Network,
-    HostWaits,
 }
 
 /// An epoch on so many devices.
@@ -122,7 +121,8 @@ pub struct PlanRow {
     pub bytes: f64,
     pub compute_ms: f64,
     pub exchange_ms: f64,
-    pub wait_ms: f64,
+    /// Of that, what crosses while the device computes.
+    pub hidden_ms: f64,
     pub epoch_ms: f64,
     /// How many times as fast as on one device.
     pub speedup: f64,
@@ -170,7 +170,6 @@ impl fmt::Display for Bottleneck {
             Bottleneck::Undivided => "what is not divided",
             Bottleneck::Link => "link",
             Bottleneck::Network => "network",
-            Bottleneck::HostWaits => "host waits",
         })
     }
 }
@@ -205,12 +204,12 @@ impl fmt::Display for PlanReport {
             "MB",
             "compute",
             "exchange",
-            "waits",
+            "hidden",
             "epoch",
             "speed"
         )?;
         for row in &self.rows {
-            let PlanRow { devices, hosts, memory, calls, compute_ms, exchange_ms, wait_ms, epoch_ms, .. } = row;
+            let PlanRow { devices, hosts, memory, calls, compute_ms, exchange_ms, hidden_ms, epoch_ms, .. } = row;
             let gb = |bytes: f64| shown(bytes / 1e9);
             let scoring = memory.scoring.map_or_else(|| "-".into(), gb);
             let fits = row.fits.map_or("-", |fits| if fits { "yes" } else { "no" });
@@ -225,7 +224,7 @@ impl fmt::Display for PlanReport {
                 shown(row.bytes / 1e6),
                 shown(*compute_ms),
                 shown(*exchange_ms),
-                shown(*wait_ms),
+                shown(*hidden_ms),
                 shown(*epoch_ms),
                 format!("{:.2}x", row.speedup),
                 row.bottleneck,

@@ -37,10 +37,10 @@ fn electronics() -> Sizes {
     }
 }
 
-/// The table in `src/bench/RESULTS.md`, "Several devices". Its epochs on two devices have fitted the one constant; its
-/// memory has fitted nothing.
+/// The tables in `src/bench/RESULTS.md`, "Several devices", measured when nothing crossed beside computation; memory
+/// of reachable rows on H100. Nothing was fitted to them.
 #[test]
-fn epochs_and_memory_on_two_devices_are_within_a_fifth_of_what_was_measured() {
+fn epochs_on_two_devices_are_within_a_quarter_and_memory_within_a_fifth_of_what_was_measured() {
     let mut config = Stage2Config::new("electronics");
     config.data.input = Stage2Input::Features;
     let (sizes, mut reachable) = (electronics(), config.clone());
@@ -50,26 +50,29 @@ fn epochs_and_memory_on_two_devices_are_within_a_fifth_of_what_was_measured() {
     let mut half = config.clone();
     half.train.precision = Precision::F16;
     let [config, half, reachable, sampled] = [config, half, reachable, sampled].map(RunConfig::Stage2);
-    let measured: [(&RunConfig, f64, [f64; 2], [f64; 2]); 5] = [
-        (&config, 1.0, [32.2, 32.6], [8.49, 6.21]),
-        (&half, 1.0, [22.7, 28.3], [4.40, 3.72]),
-        (&config, 4.0, [120.6, 89.7], [33.9, 23.4]),
-        (&reachable, 1.0, [9.6, 9.6], [1.97, 1.71]),
-        (&sampled, 1.0, [44.0, 63.5], [1.14, 0.95]),
-    ];
-    for (config, scale, [one, two], memory) in measured {
+    let rows = |config: &RunConfig, scale: f64, one: Option<f64>| {
         let model = Model::of(config, &sizes, 128, scale, None).unwrap();
-        let rows = [1, 2].map(|ranks| model.row(ranks, 2, Rates::default(), Some(one)));
-        let error = rows[1].epoch_ms / two - 1.0;
-        assert!(error.abs() < 0.2 && rows[0].epoch_ms == one, "{error}: {:?}", rows[1]);
-        // When two devices were measured the first scored alone: by the whole graph, and by no part of it.
-        let then = match model.way {
-            Way::AllRows => model.graph_bytes(),
-            Way::ReachableRows => -model.graph_bytes(),
-            Way::MiniBatches => 0.0,
-        };
-        for ((row, measured), then) in rows.iter().zip(memory).zip([0.0, then]) {
-            let error = (row.memory.epoch() + then) / (1e9 * measured) - 1.0;
+        [1, 2].map(|ranks| model.row(ranks, 2, Rates::default(), one))
+    };
+    for (config, scale, [one, two]) in [
+        (&config, 1.0, [27.4, 20.2]),
+        (&half, 1.0, [20.6, 16.2]),
+        (&config, 8.0, [200.2, 133.8]),
+        (&sampled, 1.0, [40.1, 36.6]),
+    ] {
+        let [alone, both] = rows(config, scale, Some(one));
+        let error = (both.epoch_ms + both.hidden_ms) / two - 1.0;
+        assert!(error.abs() < 0.25 && alone.epoch_ms == one, "{error}: {both:?}");
+    }
+    for (config, scale, measured) in [
+        (&config, 1.0, [8.13, 5.59]),
+        (&half, 1.0, [4.40, 3.53]),
+        (&config, 8.0, [67.8, 44.7]),
+        (&reachable, 1.0, [2.04, 1.97]),
+        (&sampled, 1.0, [1.14, 0.95]),
+    ] {
+        for (row, measured) in rows(config, scale, None).iter().zip(measured) {
+            let error = row.memory.epoch() / (1e9 * measured) - 1.0;
             assert!(error.abs() < 0.2, "{error}: {row:?}");
         }
     }
@@ -97,7 +100,7 @@ fn more_hosts_exchange_no_faster_and_what_fits_is_what_epoch_and_scores_need() {
 }
 
 /// "Speed on an H200" in `src/bench/RESULTS.md`. Memory of a training is what Stage 1 itself reckons with for
-/// `loader.mode = "auto"`, less the features that lie in its inputs: of all rows an upper bound.
+/// `loader.mode = "auto"`.
 #[test]
 fn stage_1_and_scores_are_planned_beside_what_was_measured() {
     let sizes = electronics();
@@ -106,16 +109,16 @@ fn stage_1_and_scores_are_planned_beside_what_was_measured() {
         (row.memory.epoch() / 1e9, row.epoch_ms, row.scoring.unwrap().ms)
     };
     for (rows, precision, gb, ms) in [
-        (Rows::All, Precision::F32, [10.4, 6.5], [22.5, 32.6]),
+        (Rows::All, Precision::F32, [7.3, 6.5], [22.5, 32.6]),
         (Rows::Reachable, Precision::F32, [4.3, 4.2], [5.2, 12.7]),
-        (Rows::All, Precision::F16, [5.3, 4.8], [11.3, 20.0]),
+        (Rows::All, Precision::F16, [4.6, 4.8], [11.3, 20.0]),
         (Rows::Reachable, Precision::F16, [2.3, 2.7], [2.6, 9.66]),
     ] {
         let mut config = Stage1Config::new("electronics");
         (config.train.rows, config.train.precision) = (rows, precision);
         let own = planned(RunConfig::Stage1(config));
         assert!((own.0 - gb[0]).abs() < 0.1 && (own.1 - ms[0]).abs() < 0.1, "{own:?}");
-        assert!((0.8..1.7).contains(&(own.0 / gb[1])) && (1.4..4.0).contains(&(ms[1] / own.1)), "{own:?}");
+        assert!((0.8..1.2).contains(&(own.0 / gb[1])) && (1.4..4.0).contains(&(ms[1] / own.1)), "{own:?}");
     }
     let mut config = Stage2Config::new("electronics");
     config.data.input = Stage2Input::Features;
@@ -163,9 +166,9 @@ fn work_of_stage_1_over_all_rows_is_that_counted_by_hand() {
     let sums = 4 * (20 + 10) + 30 * 12 + 10 * 12;
     let second = 2 * sums + 2 * 3 * 4 * (10 * 5 + 6) + 5 * 10 * 8;
     assert_eq!(model.epoch_bytes(), f64::from(first + second));
-    // Beside 4 columns of features one sum of them, of all 3 + 3 + 2 * 2 columns and their gradients.
+    // Beside 4 columns of features one sum of them, 3 + 3 + 2 columns, and 2 with their gradients.
     let row = model.row(1, 1, Rates::default(), None);
-    assert_eq!((row.memory.features, row.memory.activations), (160.0, f64::from(10 * 4 * (4 + 2 * 10))));
+    assert_eq!((row.memory.features, row.memory.activations), (160.0, f64::from(10 * 4 * (4 + 8 + 2 * 2))));
     assert_eq!(row.memory.graph, f64::from(4 * 31));
     // A gradient of 41 numbers and a loss, hidden rows and embeddings, both with gradients, of which a device has half.
     let row = model.row(2, 2, Rates::default(), None);
