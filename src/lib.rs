@@ -10,6 +10,7 @@
 //! | [`graph`] | typed graphs on the host and their files |
 //! | [`data`] | raw tables to graphs, splits, the synthetic marketplace |
 //! | [`features`] | neighbourhood features for models that see no graph |
+//! | [`live`] | a graph that grows while it is read |
 //! | [`loader`] | mini-batches on a device, of graphs that do not fit it |
 //! | [`sampler`] | mini-batches by neighbour sampling |
 //! | [`metrics`] | ranking metrics, thresholds, reports |
@@ -19,6 +20,7 @@
 //! | [`run`] | run directories, progress, interruption, splits, evaluation |
 //! | [`infer`] | a model over a graph: whole, or layer by layer |
 //! | [`score`] | lists of the highest scores, explanations |
+//! | `serve` | scores of a live graph over HTTP, with the feature of that name |
 //! | [`report`] | the HTML report of a run |
 //! | [`train`] | the trainer and its tasks |
 //! | [`trees`] | histogram trees on plain arrays: booster and forest |
@@ -37,6 +39,7 @@ pub mod error;
 pub mod features;
 pub mod graph;
 pub mod infer;
+pub mod live;
 pub mod loader;
 mod memory;
 pub mod metrics;
@@ -47,6 +50,8 @@ pub mod report;
 pub mod run;
 pub mod sampler;
 pub mod score;
+#[cfg(feature = "serve")]
+pub mod serve;
 mod splitmix;
 pub mod train;
 pub mod trees;

@@ -1,0 +1,18 @@
+//! A graph that grows while it is read: mapped base data, and what was appended to them since.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `change.rs` | what can be appended, as a user writes it |
+//! | `row.rs` | the same in numbers: ids, columns, times |
+//! | `part.rs` | the neighbourhood of some nodes as data of their own, which a model reads |
+//!
+//! A [`Change`] names its node type or relation and has the columns of that table, as the description of the import
+//! calls them; it is read into [`Row`]s, which are appended. What a model sees of a node is a [`Part`].
+
+mod change;
+mod part;
+mod row;
+
+pub use change::{Change, EdgeChange, NodeChange, NodeKey};
+pub use part::Part;
+pub use row::{EdgeRow, NodeRow, Row};

@@ -1,0 +1,1 @@
+//! `graphsieve serve`: scores of a live graph over HTTP.
