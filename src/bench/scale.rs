@@ -87,6 +87,8 @@ pub struct Exchanged {
     pub bytes: f64,
     /// From where the rank's own work was done to the end of each exchange, the other ranks waited for.
     pub ms: f64,
+    /// The epoch where nothing is computed while rows cross; between CUDA devices that wait for each other.
+    pub at_once: Option<Times>,
 }
 
 /// What was measured.
@@ -126,7 +128,7 @@ impl ScaleData {
             let found = options.config.display().to_string();
             return Err(usage("--config", "a configuration of task = \"stage2\"", &found, "take configs/stage2.toml"));
         };
-        config.train.epochs = WARM_UP + options.runs + WATCHED_RUNS;
+        config.train.epochs = 2 * (WARM_UP + options.runs) + WATCHED_RUNS;
         let dataset = Dataset::open(&config.data.path)?;
         let filling = dataset.filling(None)?;
         let features = input_features(&config.data, &dataset, filling.as_ref(), None)?;
@@ -157,14 +159,21 @@ impl ScaleData {
         // Of epochs whose kernels are compiled on every rank.
         let before = rank.map(Communicator::traffic);
         let peak = peak::<B, _>(device, &mut next)?;
+        let exchanged = rank.map(Communicator::traffic).zip(before);
+        let differs = rank.is_some_and(|rank| rank.end_at_once(true));
+        let at_once = differs.then(|| time::<B>(device, *runs, &mut next)).transpose()?;
+        if let Some(rank) = rank {
+            rank.end_at_once(false);
+        }
         let loaded = training.loaded().map(|stats| Loaded::of(stats, epoch, times.median_ms));
         let on_device = loaded.is_none();
         let scores = on_device.then(|| time::<B>(device, *runs, || training.score())).transpose()?;
         let epochs = WATCHED_RUNS as f64;
-        let exchanged = rank.map(Communicator::traffic).zip(before).map(|(after, before)| Exchanged {
+        let exchanged = exchanged.map(|(after, before)| Exchanged {
             calls: (after.calls - before.calls) as f64 / epochs,
             bytes: (after.bytes - before.bytes) as f64 / epochs,
             ms: 1e3 * (after.seconds - before.seconds) / epochs,
+            at_once,
         });
         Ok(ScaleRow { devices: rank.map_or(1, |rank| rank.ranks()), times, scores, peak, exchanged, loaded, notes })
     }
@@ -192,7 +201,7 @@ impl fmt::Display for ScaleReport {
         writeln!(f, "{device}; Stage 2, loader.mode = \"{mode}\", median of {runs} epochs\n")?;
         writeln!(
             f,
-            "devices   ms/epoch   quartiles            speed   a device   memory   exchanges       MB       ms   ms/scores"
+            "devices   ms/epoch   quartiles            speed   a device   memory   exchanges       MB       ms   hidden   ms/scores"
         )?;
         let one = rows.iter().find(|row| row.devices == 1).map(|row| row.times.median_ms);
         for ScaleRow { devices, times, scores, peak, exchanged, .. } in rows {
@@ -203,7 +212,7 @@ impl fmt::Display for ScaleReport {
             };
             writeln!(
                 f,
-                "{devices:>7} {:>10.2}   {quartiles:<18} {:>7} {:>10} {:>8} {:>11} {:>8} {:>8} {:>11}",
+                "{devices:>7} {:>10.2}   {quartiles:<18} {:>7} {:>10} {:>8} {:>11} {:>8} {:>8} {:>8} {:>11}",
                 times.median_ms,
                 shown(speed, "x", 2),
                 shown(speed.map(|speed| 100.0 * speed / *devices as f64), " %", 0),
@@ -211,6 +220,7 @@ impl fmt::Display for ScaleReport {
                 shown(exchanged.map(|exchanged| exchanged.calls), "", 0),
                 shown(exchanged.map(|exchanged| exchanged.bytes / 1e6), "", 1),
                 shown(exchanged.map(|exchanged| exchanged.ms), "", 2),
+                shown(exchanged.and_then(|of| Some(of.at_once?.median_ms - times.median_ms)), "", 2),
                 shown(scores.map(|scores| scores.median_ms), "", 2),
             )?;
         }

@@ -135,6 +135,12 @@ impl<B: CollectiveBackend<Plain = B>> Communicator<B> {
         &self.device
     }
 
+    /// Whether every exchange ends where it begins, from here on: what that takes longer is what crosses beside other
+    /// work. False where it makes no difference.
+    pub fn end_at_once(&self, at_once: bool) -> bool {
+        self.link.end_at_once(at_once)
+    }
+
     /// What is slower than it need be, for the user.
     pub fn note(&self) -> Option<String> {
         self.link.note()

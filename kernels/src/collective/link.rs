@@ -123,6 +123,12 @@ pub trait Collective<B: Backend>: fmt::Debug + Send + Sync {
         Ok(())
     }
 
+    /// Whether every exchange ends where it begins, from here on: what that takes longer is what crosses beside other
+    /// work. False where it makes no difference.
+    fn end_at_once(&self, _: bool) -> bool {
+        false
+    }
+
     /// What is slower than it need be, for the user.
     fn note(&self) -> Option<String> {
         None

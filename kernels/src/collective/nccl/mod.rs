@@ -5,7 +5,7 @@ mod resources;
 mod watch;
 
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -96,6 +96,8 @@ struct NcclLink {
     together: bool,
     /// Whether the device waits for exchanges by itself, and not the host.
     ordered: bool,
+    /// Whether it does where they begin.
+    at_once: AtomicBool,
     calls: AtomicU64,
     /// Calls that were compared: what they are, and in a backward pass how many there are since that of the forward
     /// pass.
@@ -149,6 +151,7 @@ impl NcclLink {
             compare_calls: config.compare_calls && config.ranks > 1,
             together,
             ordered,
+            at_once: AtomicBool::new(false),
             calls: AtomicU64::new(0),
             compared: Mutex::default(),
             connection,
@@ -255,6 +258,9 @@ impl NcclLink {
         let events = self.run(of_call, Some(bytes), |comm, stream| parts.queue(operation, elements, comm, stream))?;
         let (connection, operation) = (self.connection.clone(), operation.clone());
         let mut crossing = Crossing { connection, events: Some(events), operation: of_call.1, x, out };
+        if self.at_once.load(Ordering::Relaxed) {
+            crossing.end().map_err(|error| error.fault)?;
+        }
         Ok(Begun::new(move |_| {
             crossing.end()?;
             let (x, out) = (crossing.x.clone(), crossing.out.clone());
@@ -339,6 +345,11 @@ impl Collective<Cuda> for NcclLink {
     fn settled(&self) -> Result<(), CollectiveError> {
         let _pause = self.together.then(pause);
         self.connection.settled()
+    }
+
+    fn end_at_once(&self, at_once: bool) -> bool {
+        self.at_once.store(at_once, Ordering::Relaxed);
+        self.ordered && !self.together && self.ranks > 1
     }
 
     fn note(&self) -> Option<String> {
