@@ -24,6 +24,7 @@ use crate::ops::row_dots::RowDotsBackend;
 use crate::runtime::args::array;
 use crate::runtime::backends::impl_for_devices;
 use crate::runtime::launch::{Rows, address, empty, zeros};
+use crate::runtime::switches::wants_tiled_products;
 
 /// Stretches of rows whose products are added up in the end: enough for every multiprocessor of a large GPU.
 const MAX_STRETCHES: usize = 512;
@@ -217,8 +218,8 @@ fn launch_units<R: CubeRuntime>(lhs: &CubeTensor<R>, rhs: &CubeTensor<R>, out: &
     // tiles in registers, for each kind of widths, and runs it no faster.
     let is_narrow = out.client.properties().hardware.plane_size_max < 32;
     let rows = out.meta.shape()[out.meta.num_dims() - 2];
-    let strategy =
-        if is_narrow && rows <= MAX_SINGLE { Strategy::Naive } else { Strategy::SimpleUnit(Default::default()) };
+    let tiled = !is_narrow || rows > MAX_SINGLE || wants_tiled_products();
+    let strategy = if tiled { Strategy::SimpleUnit(Default::default()) } else { Strategy::Naive };
     launch_ref(
         &strategy,
         &out.client,
