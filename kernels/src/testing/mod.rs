@@ -22,7 +22,7 @@ pub mod oracle;
 pub mod pairs;
 pub mod tolerance;
 
-pub use crate::runtime::switches::{with_narrow_additions, with_wide_positions};
+pub use crate::runtime::switches::{with_narrow_additions, with_tiled_products, with_wide_positions};
 pub use edges::{EdgeInput, attend_edges, attend_edges_grad, attend_edges_grad_magnitude};
 pub use fixtures::{
     Fixture, Rng, Spans, fixtures, small_fixtures, small_span_fixtures, span_fixtures, values, values_f16, values_in,

@@ -148,9 +148,9 @@ fn gat_matches_the_oracle_for_every_shape_of_heads<B: GraphBackend>(device: &B::
     }
 }
 
-/// Heads, and channels of a head, that do not fit a row together.
+/// Heads, and channels of a head, that do not fit a row together: 2048 channels do, odd ones up to 512.
 fn gat_of_very_wide_rows_matches_the_oracle<B: GraphBackend>(device: &B::Device) {
-    check_very_wide::<B>(&[(1, 2500), (3, 1400), (2, 515)], device);
+    check_very_wide::<B>(&[(1, 2500), (3, 700), (2, 515)], device);
 }
 
 pub fn check_very_wide<B: GraphBackend>(shapes: &[(usize, usize)], device: &B::Device) {

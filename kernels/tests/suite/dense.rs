@@ -2,7 +2,9 @@
 
 use graphsieve_kernels::testing::gradient::{gather_grad, linear_grad, pair_dot_grad};
 use graphsieve_kernels::testing::harness::Trial;
-use graphsieve_kernels::testing::{Dtype, assert_close, assert_close_at_scale, oracle, probe, values_in};
+use graphsieve_kernels::testing::{
+    Dtype, assert_close, assert_close_at_scale, oracle, probe, values_in, with_tiled_products,
+};
 use graphsieve_kernels::{
     Activation, GraphBackend, PairIndex, RowIndex, beside_pieces, combine, dropout, gather_rows, linear,
     normalise_rows, on_every_backend, pair_dot, row_dots,
@@ -18,6 +20,7 @@ pub fn trials() -> Vec<Trial> {
         pair_dot_matches_the_oracle,
         gather_matches_the_oracle,
         linear_matches_the_oracle_for_every_shape,
+        linear_by_tiles_matches_the_oracle,
         combine_matches_its_definition,
         normalised_rows_match_their_definition,
         pieces_match_their_definition,
@@ -154,6 +157,14 @@ fn linear_matches_the_oracle_for_every_shape<B: GraphBackend>(device: &B::Device
         [(4, 8), (128, 128), (384, 128), (132, 260), (31, 128), (128, 1), (900, 132), (3, 24), (1, 128), (12, 9)]
     {
         check_linear::<B>(700, k, m, [Dtype::F32; 2], device);
+    }
+}
+
+/// Odd widths, whose product and both gradients are tiles in registers where a narrow plane would take a thread for each
+/// result; and one column, for which there are products of their own.
+fn linear_by_tiles_matches_the_oracle<B: GraphBackend>(device: &B::Device) {
+    for (rows, k, m) in [(257, 31, 9), (700, 128, 1)] {
+        with_tiled_products(|| check_linear::<B>(rows, k, m, [Dtype::F32; 2], device));
     }
 }
 

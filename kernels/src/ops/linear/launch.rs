@@ -24,6 +24,7 @@ use crate::ops::row_dots::RowDotsBackend;
 use crate::runtime::args::array;
 use crate::runtime::backends::impl_for_devices;
 use crate::runtime::launch::{Rows, address, empty, zeros};
+use crate::runtime::switches::wants_tiled_products;
 
 /// Stretches of rows whose products are added up in the end: enough for every multiprocessor of a large GPU.
 const MAX_STRETCHES: usize = 512;
@@ -33,6 +34,8 @@ const MAX_NARROW: usize = 16;
 const MAX_WIDE: usize = 1024;
 /// Rows of a stretch, at least.
 const MIN_ROWS: usize = 256;
+/// Rows up to which a product with a thread for each result has a grid that every device takes.
+const MAX_SINGLE: usize = 1 << 18;
 
 const CUBE: CubeDim = CubeDim { x: SIDE as u32, y: SIDE as u32, z: 1 };
 
@@ -211,8 +214,14 @@ fn as_dtype<R: CubeRuntime>(tensor: CubeTensor<R>, dtype: DType) -> CubeTensor<R
 fn launch_units<R: CubeRuntime>(lhs: &CubeTensor<R>, rhs: &CubeTensor<R>, out: &CubeTensor<R>) {
     let dtype = out.dtype.into();
     let mut elems = MatmulElems::from_globals(&MatmulGlobalElems { lhs: dtype, rhs: dtype, out: dtype });
+    // A driver that runs on the processor has narrow planes. Mesa's takes some three seconds to compile a product of
+    // tiles in registers, for each kind of widths, and runs it no faster.
+    let is_narrow = out.client.properties().hardware.plane_size_max < 32;
+    let rows = out.meta.shape()[out.meta.num_dims() - 2];
+    let tiled = !is_narrow || rows > MAX_SINGLE || wants_tiled_products();
+    let strategy = if tiled { Strategy::SimpleUnit(Default::default()) } else { Strategy::Naive };
     launch_ref(
-        &Strategy::SimpleUnit(Default::default()),
+        &strategy,
         &out.client,
         InputBinding::new(lhs.clone().binding(), dtype),
         InputBinding::new(rhs.clone().binding(), dtype),

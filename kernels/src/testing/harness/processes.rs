@@ -21,7 +21,12 @@ struct End {
     ignored: BTreeMap<String, u64>,
     /// Groups whose process did not end well.
     failed: Vec<String>,
+    /// Seconds of every group.
+    seconds: Vec<(f64, String)>,
 }
+
+/// Groups that are named at the end with the time they took.
+const SLOWEST: usize = 5;
 
 /// Runs all groups, `count` of them at a time, with these variables where the environment does not have them.
 pub fn run(groups: Vec<String>, count: usize, variables: &[(&str, &str)]) -> ExitCode {
@@ -34,23 +39,28 @@ pub fn run(groups: Vec<String>, count: usize, variables: &[(&str, &str)]) -> Exi
         for _ in 0..count {
             scope.spawn(|| {
                 while let Some(group) = next() {
+                    let started = Instant::now();
                     let succeeded = process(&group, &variables, &end);
+                    let mut end = end.lock().expect("a line does not panic");
                     if !succeeded.as_ref().is_ok_and(|succeeded| *succeeded) {
                         let why = succeeded.err().map(|error| format!(": {error}")).unwrap_or_default();
-                        end.lock().expect("a line does not panic").failed.push(format!("{group}{why}"));
+                        end.failed.push(format!("{group}{why}"));
                     }
+                    end.seconds.push((started.elapsed().as_secs_f64(), group));
                 }
             });
         }
     });
-    let End { counts, failures, ignored, failed } = end.into_inner().expect("a line does not panic");
+    let End { counts, failures, ignored, failed, mut seconds } = end.into_inner().expect("a line does not panic");
     failures.iter().for_each(|line| println!("{line}"));
     failed.iter().for_each(|group| println!("failed: {group}"));
     let counts: Vec<String> = counts.iter().zip(NAMES).map(|(count, name)| format!("{count} {name}")).collect();
     let result = if failed.is_empty() { "ok" } else { "FAILED" };
-    let seconds = started.elapsed().as_secs_f64();
-    println!("\ntest result: {result}. {}; finished in {seconds:.2}s\n", counts.join("; "));
+    let all = started.elapsed().as_secs_f64();
+    println!("\ntest result: {result}. {}; finished in {all:.2}s\n", counts.join("; "));
     ignored.iter().for_each(|(reason, count)| println!("ignored {count}: {reason}"));
+    seconds.sort_unstable_by(|(a, _), (b, _)| b.total_cmp(a));
+    seconds.iter().take(SLOWEST).for_each(|(seconds, group)| println!("{seconds:6.1} s: {group}"));
     if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(101) }
 }
 
