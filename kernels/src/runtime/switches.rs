@@ -21,8 +21,8 @@ pub fn with_narrow_additions<T>(body: impl FnOnce() -> T) -> T {
     with(&NARROW_ADDITIONS, body)
 }
 
-/// Runs `body`. Products without tensor cores that its own thread asks for are made of tiles in registers, as on devices
-/// with planes of 32 lanes and more. Kernels only: the CPU has one way.
+/// Runs `body`. Products without tensor cores that its own thread asks for are made of tiles in registers, as on
+/// devices with planes of 32 lanes and more. Kernels only: the CPU has one way.
 pub fn with_tiled_products<T>(body: impl FnOnce() -> T) -> T {
     with(&TILED_PRODUCTS, body)
 }

@@ -160,8 +160,8 @@ fn linear_matches_the_oracle_for_every_shape<B: GraphBackend>(device: &B::Device
     }
 }
 
-/// Odd widths, whose product and both gradients are tiles in registers where a narrow plane would take a thread for each
-/// result; and one column, for which there are products of their own.
+/// Odd widths, whose product and both gradients are tiles in registers where a narrow plane would take a thread for
+/// each result; and one column, for which there are products of their own.
 fn linear_by_tiles_matches_the_oracle<B: GraphBackend>(device: &B::Device) {
     for (rows, k, m) in [(257, 31, 9), (700, 128, 1)] {
         with_tiled_products(|| check_linear::<B>(rows, k, m, [Dtype::F32; 2], device));
