@@ -9,6 +9,7 @@ mod fits;
 mod kinds;
 pub mod list;
 mod model;
+mod prepared;
 pub mod ranking;
 mod reconstruction;
 mod scored_run;
@@ -18,6 +19,7 @@ mod trees;
 pub use class_view::ClassView;
 pub use compute::{compute, compute_on};
 pub use fits::{Comparison, check_place, compare};
+pub use prepared::{Prepared, Refreshed};
 pub use scored_run::{ScoredRun, Stage, check_class, divided, divided_classes};
 pub use side_by_side::{Figures, Judged, ModelFigures, SideBySide};
 
