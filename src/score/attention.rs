@@ -131,7 +131,7 @@ impl<B: GraphBackend> Model<B> for Attention {
         let (graph, trained) = (graph_for(&self.spec, dataset)?, trained_as(run)?);
         let network = self.network::<B>(&graph, trained.as_ref(), device)?;
         let spec = network.spec();
-        if dataset.events.is_none() && spec.edges.iter().flatten().any(|input| input.time.is_some()) {
+        if !place.tells_ages() && spec.edges.iter().flatten().any(|input| input.time.is_some()) {
             return Err(place.refused("ages of edges that events tell", "ages since the latest of all edges"));
         }
         let (input, weights) = input_of(run, None, data, trained.as_ref())?;

@@ -104,7 +104,7 @@ impl<B: GraphBackend> Model<B> for Classifier {
             ("two classes, the second of which is scored", spec.classes != 2, format!("{} classes", spec.classes)),
             ("edges as they are", spec.cut.is_some(), "a share of all edges that is cut".into()),
             ("all nodes two edges away", spec.two_hops.is_some_and(|most| most > 0), "some that are drawn".into()),
-            ("ages of edges that events tell", ages && dataset.events.is_none(), "ages since the latest edge".into()),
+            ("ages of edges that events tell", ages && !place.tells_ages(), "ages since the latest edge".into()),
         ];
         if let Some((expected, _, found)) = limits.iter().find(|(_, applies, _)| *applies) {
             return Err(place.refused(expected, found));

@@ -69,7 +69,7 @@ impl<B: GraphBackend> Model<B> for Trees {
         place.check(Reads::Features)?;
         let options = TableOptions { checkpoint: run, run: Some(run), data, input: None, spill: &Spill::default() };
         let tables = TableModel::<B>::open(&options, &self.0, dataset, device)?;
-        if dataset.events.is_none() && tables.reads_ages() {
+        if !place.tells_ages() && tables.reads_ages() {
             return Err(place.refused("ages of edges that events tell", "ages since the latest of all edges"));
         }
         let growing = match tables.reads_embeddings() {

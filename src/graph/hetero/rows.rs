@@ -93,13 +93,14 @@ impl HeteroGraph {
                 _ => rows(Relation::ages_of_edges).map(Ages::Edges),
             };
         }
-        let of_type = |t: usize| {
-            graphs.iter().flat_map(move |graph| {
-                let NodeType { offset, count, .. } = graph.node_types[t];
-                graph.times.iter().flat_map(move |times| &times[offset..offset + count]).copied()
-            })
+        // What has no times has none that are read.
+        let of_graph = |t: usize, graph: &Self| -> Vec<i32> {
+            let NodeType { offset, count, .. } = graph.node_types[t];
+            graph.times.as_ref().map_or_else(|| vec![0; count], |times| times[offset..offset + count].to_vec())
         };
-        all.times = first.times.is_some().then(|| (0..counts.len()).flat_map(of_type).collect());
+        let of_type = |t: usize| graphs.iter().flat_map(move |&graph| of_graph(t, graph));
+        let timed = graphs.iter().any(|graph| graph.times.is_some());
+        all.times = timed.then(|| (0..counts.len()).flat_map(of_type).collect());
         all
     }
 }
