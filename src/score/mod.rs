@@ -4,6 +4,7 @@ mod attention;
 mod class_view;
 pub mod classes;
 mod compute;
+mod drawn;
 pub mod explain;
 mod fits;
 mod kinds;
@@ -18,6 +19,7 @@ mod trees;
 
 pub use class_view::ClassView;
 pub use compute::{compute, compute_on};
+pub use drawn::compute_drawn;
 pub use fits::{Comparison, check_place, compare};
 pub use prepared::{Prepared, Refreshed};
 pub use scored_run::{ScoredRun, Stage, check_class, divided, divided_classes};
