@@ -92,6 +92,15 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "SIZE", value_parser = size)]
     memory: Option<u64>,
 
+    /// Score every node by neighbours that are drawn per relation at each hop, such as 15,10, as `graphsieve serve` does
+    /// with the same fanouts and seed: by these numbers a server can be checked
+    #[arg(long, value_name = "N,N", value_delimiter = ',', conflicts_with_all = ["input", "embeddings", "memory"])]
+    fanouts: Option<Vec<NonZeroUsize>>,
+
+    /// Seed of the draws: the same neighbours for the same node
+    #[arg(long, value_name = "SEED", default_value_t = 0, requires = "fanouts")]
+    seed: u64,
+
     #[command(flatten)]
     compute: Compute,
 
@@ -345,6 +354,7 @@ fn scored(arguments: &Arguments, console: Console) -> Result<ScoredData> {
         && arguments.data.is_none()
         && arguments.input.is_none()
         && arguments.embeddings.is_none()
+        && arguments.fanouts.is_none()
     {
         let ScoredRun { config, dataset, scores, calibration, classes, .. } =
             ScoredRun::open(run.path(), arguments.class)?;
@@ -373,8 +383,11 @@ fn scored(arguments: &Arguments, console: Console) -> Result<ScoredData> {
         embeddings: arguments.embeddings.is_some(),
         spill: Spill::new(arguments.memory, beside_outputs(arguments)),
     };
-    let Computed { mut dataset, scores, embeddings } = with_backend!(device, |B, d| {
-        score::compute_on::<B>(&options, &devices_from::<B>(device, &d, arguments.devices.get())?)
+    let fanouts: Option<Vec<usize>> =
+        arguments.fanouts.as_ref().map(|fanouts| fanouts.iter().map(|fanout| fanout.get()).collect());
+    let Computed { mut dataset, scores, embeddings } = with_backend!(device, |B, d| match &fanouts {
+        Some(fanouts) => score::compute_drawn::<B>(&options, fanouts, arguments.seed, &d),
+        None => score::compute_on::<B>(&options, &devices_from::<B>(device, &d, arguments.devices.get())?),
     })?;
     let comparison = match &run {
         None => Comparison::default(),

@@ -218,6 +218,12 @@ impl Dataset {
         Ok(Some(filling.fill(features)))
     }
 
+    /// The names of the columns of [`filled`](Self::filled), flags of missing values included.
+    pub fn filled_names(&self, filling: Option<&Filling>) -> Option<Vec<String>> {
+        let names = self.feature_names.as_deref();
+        filling.map_or_else(|| names.map(<[String]>::to_vec), |filling| filling.names(names))
+    }
+
     /// Says which columns lack values here that none lacked in the training, if there are any.
     pub fn filling_note(&self, filling: &Filling) -> Option<String> {
         let missing = self.features.as_ref()?.missing().into_iter().enumerate();

@@ -19,7 +19,7 @@ use crate::models::attention::{AttentionSpec, Pass, TripleStreamGat, graph_with_
 use crate::models::device_graph::{DeviceGraph, check_device};
 use crate::models::parameters::{rows_to_host, to_host};
 use crate::models::receptive_field::ReceptiveField;
-use crate::run::known_labels::KnownLabels;
+use crate::run::known_labels::{KnownLabels, Seen};
 
 /// Scores of every node, by global id, and the refined embeddings on the device.
 pub struct Scored<B: GraphBackend> {
@@ -64,6 +64,52 @@ pub fn host_scores<B: GraphBackend>(
         check_device()?;
         Ok(HostScored { scores, embeddings })
     })
+}
+
+/// Scores of some nodes alone, by their place in `targets`, and embeddings where they are asked for: only what they
+/// depend on is computed. A row of a result is the same to the bit in any company, so that graphs side by side
+/// ([`HeteroGraph::side_by_side`]) have the scores that each has alone.
+///
+/// # Errors
+/// A device that failed.
+pub fn target_scores<B: GraphBackend>(
+    model: &TripleStreamGat<B>,
+    graph: &DeviceGraph<B>,
+    x: &[Tensor<B, 2>],
+    known: Option<&KnownLabels>,
+    targets: &[u32],
+    embeddings: bool,
+) -> Result<HostScored> {
+    let passes = known.map_or_else(|| vec![Seen::All], KnownLabels::passes);
+    let mut of_pass: Vec<Vec<usize>> = vec![Vec::new(); passes.len()];
+    targets.iter().enumerate().for_each(|(at, &node)| of_pass[known.map_or(0, |of| of.pass_of(node))].push(at));
+    let width = if embeddings { model.width_after(TripleStreamGat::<B>::LAYERS - 1) } else { 0 };
+    let (mut scores, mut rows) = (vec![0.0; targets.len()], vec![0.0; targets.len() * width]);
+    for (seen, places) in passes.iter().zip(&of_pass).filter(|(_, places)| !places.is_empty()) {
+        let with_labels = known.map(|known| beside(x, known.by_type(seen, &graph.node_types)));
+        let x = with_labels.as_deref().unwrap_or(x);
+        // The nodes that are wanted, each once: rows of a result come in this order.
+        let mut wanted: Vec<u32> = places.iter().map(|&at| targets[at]).collect();
+        wanted.sort_unstable();
+        wanted.dedup();
+        let of_type = |t: &NodeType| {
+            let [first, end] =
+                [t.offset, t.offset + t.count].map(|id| wanted.partition_point(|&node| (node as usize) < id));
+            wanted[first..end].iter().map(|&node| node - t.offset as u32).collect()
+        };
+        let of_types = graph.node_types.iter().map(of_type).collect();
+        let field = ReceptiveField::of_rows(graph, Some(of_types), |_| None, &x[0].device());
+        let h = model.embed(graph, &field, x, Pass::default());
+        let logits = to_host(model.logits(h.iter().cloned()));
+        let z = if embeddings { rows_to_host(h) } else { Vec::new() };
+        check_device()?;
+        for &at in places {
+            let row = wanted.partition_point(|&node| node < targets[at]);
+            scores[at] = sigmoid(logits[row]);
+            rows[at * width..(at + 1) * width].copy_from_slice(&z[row * width..(row + 1) * width]);
+        }
+    }
+    Ok(HostScored { scores, embeddings: Features::from_f32(rows, targets.len(), width) })
 }
 
 /// What `scored` makes of the input `x` with labels that are `known` beside it, where there are any: in as many passes
@@ -216,7 +262,7 @@ pub fn for_graph(spec: &AttentionSpec, graph: &HeteroGraph, file: &Path) -> Resu
 ///
 /// # Errors
 /// [`Error::Format`].
-pub(super) fn check_width(what: &Path, width: usize, expected: Option<usize>) -> Result<()> {
+pub fn check_width(what: &Path, width: usize, expected: Option<usize>) -> Result<()> {
     match expected {
         Some(expected) if expected != width => Err(Error::format(
             what,

@@ -1,17 +1,18 @@
 //! Stage 1 on any graph with the node types, streams and feature columns that it was trained on.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use burn::tensor::{DType, Tensor};
 use graphsieve_kernels::GraphBackend;
 
 use crate::config::{EMBEDDINGS_FILE, RunConfig, Stage1Config, Stage2Input, embeddings_at};
 use crate::error::{Error, Result};
-use crate::graph::{Dataset, Features, Filling, HeteroGraph, Spill, open_embeddings};
+use crate::graph::{Adjacency, Dataset, Features, Filling, HeteroGraph, Spill, open_embeddings};
 use crate::infer::attention::{check_width, input_features};
 use crate::infer::layerwise_embeddings::embeddings;
 use crate::infer::plan;
+use crate::live::Part;
 use crate::models::TripleStreamGae;
 use crate::models::auto_encoder::{AutoEncoderSpec, HostNormalisation, Inputs, Normalisation};
 use crate::models::device_graph::{DeviceGraph, check_device, upload_features};
@@ -53,6 +54,22 @@ impl Stage1 {
         Ok(Self { spec, weights, file, trained, filling: Filling::of_run(place)? })
     }
 
+    /// The encoder on a device, for data like `dataset`, which was read from `data`.
+    ///
+    /// # Errors
+    /// Data with other node types or streams than those of the training; a checkpoint that is damaged.
+    pub fn encoder<B: GraphBackend>(&self, dataset: &Dataset, data: &Path, device: &B::Device) -> Result<Encoder<B>> {
+        let spec = for_graph(&self.spec, &dataset.graph, data)?;
+        let mut parameters = Parameters::<B>::from_tensors(&self.weights.tensors, &self.file, device);
+        let model = TripleStreamGae::<B>::new(&spec, &mut parameters)?;
+        let storage = match &self.trained {
+            Some(config) => dtype_on::<B>(config.train.precision, device)?,
+            None => DType::F32,
+        };
+        let chunk_rows = self.trained.as_ref().and_then(|config| config.train.chunk_size);
+        Ok(Encoder { spec, model, storage, chunk_rows, filling: self.filling.clone(), device: device.clone() })
+    }
+
     /// Embeddings of length one of all nodes of `dataset`, which was read from `data`: `[nodes, width]`, by global id.
     /// On the graph of the training these are the rows that the training wrote. With a limit of host memory they are
     /// computed layer by layer, as they are where the training was in mini-batches.
@@ -67,40 +84,166 @@ impl Stage1 {
         spill: &Spill,
         device: &B::Device,
     ) -> Result<Features> {
-        let features = &dataset.filled(self.filling.as_ref(), data)?.ok_or_else(|| {
+        let encoder = self.encoder::<B>(dataset, data, device)?;
+        let (graph, features) = encoder.read(dataset, data)?;
+        let planned =
+            |config: &Stage1Config| plan::auto_encoder::<B>(config, &graph, encoder.spec.input, device).sampled;
+        if spill.is_limited() || self.trained.as_ref().is_some_and(planned) {
+            let normalisation = HostNormalisation::of(Arc::new(graph), encoder.spec.causal);
+            let most = self.trained.as_ref().map_or(0.0, |config| config.loader.host_memory);
+            let spill = spill.or_gigabytes(most);
+            return embeddings(&encoder.model, &normalisation, &features, encoder.storage, (None, &spill), device);
+        }
+        encoder.of_all(&graph, &features)
+    }
+}
+
+/// The encoder of Stage 1 on a device.
+#[derive(Debug)]
+pub struct Encoder<B: GraphBackend> {
+    spec: AutoEncoderSpec,
+    model: TripleStreamGae<B>,
+    storage: DType,
+    chunk_rows: Option<usize>,
+    filling: Option<Filling>,
+    device: B::Device,
+}
+
+impl<B: GraphBackend> Encoder<B> {
+    /// Number of layers.
+    pub const LAYERS: usize = 2;
+
+    /// How many edges from a node its embedding looks: one more than there are layers where the degrees of both ends
+    /// count.
+    pub fn reach(&self) -> usize {
+        Self::LAYERS + usize::from(!self.spec.causal)
+    }
+
+    /// Embeddings of all nodes of `dataset`, as [`Stage1::embed`] makes them, the whole graph at once.
+    ///
+    /// # Errors
+    /// As for [`Stage1::embed`].
+    pub fn embed(&self, dataset: &Dataset, data: &Path) -> Result<Features> {
+        let (graph, features) = self.read(dataset, data)?;
+        self.of_all(&graph, &features)
+    }
+
+    /// Graph and features of some data as the layers read them.
+    fn read(&self, dataset: &Dataset, data: &Path) -> Result<(HeteroGraph, Features)> {
+        let features = dataset.filled(self.filling.as_ref(), data)?.ok_or_else(|| {
             let help = "Stage 1 embeds features; add them to the data directory";
             Error::format(data, "features", "a feature file", "none", help)
         })?;
-        let spec = for_graph(&self.spec, &dataset.graph, data)?;
-        let graph = &spec.graph_for(dataset, data)?;
-        if features.dim() != spec.input {
-            let expected = format!("{} columns, as the model was trained on", spec.input);
+        let graph = self.spec.graph_for(dataset, data)?;
+        if features.dim() != self.spec.input {
+            let expected = format!("{} columns, as the model was trained on", self.spec.input);
             let help = "give data with the columns of the training, in their order";
             return Err(Error::format(data, "features", expected, features.dim().to_string(), help));
         }
-        let mut parameters = Parameters::<B>::from_tensors(&self.weights.tensors, &self.file, device);
-        let model = TripleStreamGae::<B>::new(&spec, &mut parameters)?;
-        let storage = match &self.trained {
-            Some(config) => dtype_on::<B>(config.train.precision, device)?,
-            None => DType::F32,
-        };
-        let planned = |config: &Stage1Config| plan::auto_encoder::<B>(config, graph, spec.input, device).sampled;
-        if spill.is_limited() || self.trained.as_ref().is_some_and(planned) {
-            let normalisation = HostNormalisation::of(Arc::new(graph.clone()), spec.causal);
-            let most = self.trained.as_ref().map_or(0.0, |config| config.loader.host_memory);
-            let spill = spill.or_gigabytes(most);
-            return embeddings(&model, &normalisation, features, storage, (None, &spill), device);
-        }
-        let chunk_rows = self.trained.as_ref().and_then(|config| config.train.chunk_size);
-        let x: Vec<Tensor<B, 2>> = upload_features(graph.node_types(), features, storage, device)?;
+        Ok((graph, features))
+    }
+
+    fn of_all(&self, graph: &HeteroGraph, features: &Features) -> Result<Features> {
+        let device = &self.device;
+        let x: Vec<Tensor<B, 2>> = upload_features(graph.node_types(), features, self.storage, device)?;
         let on_device = DeviceGraph::<B>::upload(graph, device)?;
-        let normalisation = Normalisation::of(graph, spec.causal, device);
-        let inputs = Inputs::new(&on_device, &normalisation, x, chunk_rows);
-        let z = model.embed(&on_device, &ReceptiveField::all(&on_device), &normalisation, &inputs);
+        let normalisation = Normalisation::of(graph, self.spec.causal, device);
+        let inputs = Inputs::new(&on_device, &normalisation, x, self.chunk_rows);
+        let z = self.model.embed(&on_device, &ReceptiveField::all(&on_device), &normalisation, &inputs);
         let values = rows_to_host(z);
         check_device()?;
-        Ok(Features::from_f32(values, graph.num_nodes(), spec.output))
+        Ok(Features::from_f32(values, graph.num_nodes(), self.spec.output))
     }
+}
+
+/// Embeddings of Stage 1 where the graph grows: those of all nodes are read or made now and then, those of nodes that
+/// come in between are made from what is around them.
+#[derive(Debug)]
+pub struct Growing<B: GraphBackend> {
+    source: Source,
+    /// Where an array is of.
+    base: Vec<Weak<Adjacency>>,
+    /// What makes others.
+    stage1: Option<(Stage1, Encoder<B>)>,
+    data: PathBuf,
+}
+
+impl<B: GraphBackend> Growing<B> {
+    /// Those of a source, for `dataset`, which was read from `data`; `weights` are what the array of a source is from.
+    ///
+    /// # Errors
+    /// Weights that cannot be read or do not fit the data.
+    pub fn open(
+        source: Source,
+        weights: Option<PathBuf>,
+        (dataset, data): (&Dataset, &Path),
+        device: &B::Device,
+    ) -> Result<Self> {
+        let weights = match &source {
+            Source::Weights(place) => Some(place.clone()),
+            Source::Array(_) => weights,
+        };
+        let stage1 = weights.map(|place| {
+            let stage1 = Stage1::open(&place)?;
+            let encoder = stage1.encoder(dataset, data, device)?;
+            Ok::<_, Error>((stage1, encoder))
+        });
+        Ok(Self { source, base: arrays_of(dataset), stage1: stage1.transpose()?, data: data.to_owned() })
+    }
+
+    /// How many edges from a new node its embedding looks; nothing where there are no weights for one.
+    pub fn reach(&self) -> usize {
+        self.stage1.as_ref().map_or(0, |(_, encoder)| encoder.reach())
+    }
+
+    /// The embeddings of all nodes of `dataset`: the array of the training where this is what it was opened for, made
+    /// anew otherwise.
+    ///
+    /// # Errors
+    /// As for [`Source::read`]; other data where there are no weights.
+    pub fn of_all(&self, dataset: &Dataset, device: &B::Device) -> Result<Features> {
+        let now = arrays_of(dataset);
+        let is_base = now.len() == self.base.len() && now.iter().zip(&self.base).all(|(a, b)| a.ptr_eq(b));
+        match (&self.source, &self.stage1) {
+            (Source::Array(_), Some((stage1, _))) if !is_base => {
+                stage1.embed::<B>(dataset, &self.data, &Spill::default(), device)
+            }
+            (source, _) => source.read::<B>(dataset, &self.data, &Spill::default(), device),
+        }
+    }
+
+    /// Embeddings of the nodes of a part: rows of `all` for those that it has, made for the others.
+    ///
+    /// # Errors
+    /// New nodes where there are no weights; as for [`Encoder::embed`].
+    pub fn of_part(&self, part: &Part, all: &Features) -> Result<Features> {
+        let [nodes, width] = [part.refreshed.len(), all.dim()];
+        let known = |node: &Option<u32>| node.map(|node| node as usize).filter(|&node| node < all.num_rows());
+        let made = match (part.refreshed.iter().all(|node| known(node).is_some()), &self.stage1) {
+            (true, _) => None,
+            (false, Some((_, encoder))) => Some(encoder.embed(&part.dataset, &self.data)?),
+            (false, None) => {
+                let help = "serve a run that keeps its Stage 1 (stage1/), as trainings of this version do, or a model \
+                            that reads features";
+                let expected = "weights of Stage 1, which makes the embedding of a new node";
+                return Err(Error::format(self.source.place(), "embeddings", expected, "an array alone", help));
+            }
+        };
+        let mut rows = Vec::with_capacity(nodes * width);
+        for (at, node) in part.refreshed.iter().enumerate() {
+            match (known(node), &made) {
+                (Some(node), _) => rows.extend(all.row(node)),
+                (None, Some(made)) => rows.extend(made.row(at)),
+                (None, None) => unreachable!("a new node has its embedding made"),
+            }
+        }
+        Ok(Features::from_f32(rows, nodes, width))
+    }
+}
+
+/// The rows of the relations of some data, which tell them from any others as long as they are there.
+fn arrays_of(dataset: &Dataset) -> Vec<Weak<Adjacency>> {
+    dataset.graph.relations().iter().map(|relation| Arc::downgrade(&relation.forward)).collect()
 }
 
 /// The model's shape with streams and node types in the graph's order.
@@ -137,6 +280,15 @@ pub struct TrainedOn<'a> {
     pub embeddings: Option<&'a Path>,
 }
 
+impl TrainedOn<'_> {
+    /// The weights that its embeddings, which are in `array`, come from, wherever they are at hand.
+    fn weights(&self, array: &Path) -> Option<PathBuf> {
+        let beside = array.parent().filter(|_| array.file_name().is_some_and(|name| name == EMBEDDINGS_FILE));
+        let places = [Some(self.run.join(STAGE1_DIR)), beside.map(Path::to_path_buf)];
+        places.into_iter().flatten().find(|place| is_run(place))
+    }
+}
+
 impl Source {
     /// The source for the data in `data`: `given` by the user (a `.npy` file, or a run of Stage 1), else of the model's
     /// training. Other data than those that an array was made of have their embeddings computed, wherever the weights
@@ -151,15 +303,20 @@ impl Source {
         if array.is_file() && (trained.embeddings.is_none() || same(trained.data, data)) {
             return Source::Array(array);
         }
-        let beside = array.parent().filter(|_| array.file_name().is_some_and(|name| name == EMBEDDINGS_FILE));
-        let places = [Some(trained.run.join(STAGE1_DIR)), beside.map(Path::to_path_buf)];
-        let weights = places.into_iter().flatten().find(|place| is_run(place));
-        weights.map_or(Source::Array(array), Source::Weights)
+        trained.weights(&array).map_or(Source::Array(array), Source::Weights)
     }
 
     /// Of the embeddings of Stage 1 itself.
     pub fn of_stage1(run: &Path, data: &Path) -> Self {
         Self::of(Some(run), None, data)
+    }
+
+    /// The weights that an array of a model that was `trained` is from, where they are at hand.
+    pub fn weights(&self, trained: Option<TrainedOn>) -> Option<PathBuf> {
+        match self {
+            Source::Weights(place) => Some(place.clone()),
+            Source::Array(array) => trained.and_then(|trained| trained.weights(array)),
+        }
     }
 
     /// Reads or computes the embeddings of `dataset`, which was read from `data`; and what they are from, for errors.

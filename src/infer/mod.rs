@@ -9,4 +9,5 @@ pub mod layerwise_classes;
 pub mod layerwise_embeddings;
 pub mod plan;
 pub mod sampled_input;
+pub mod stage2;
 pub mod tree_table;

@@ -2,28 +2,26 @@
 
 use std::borrow::Cow;
 use std::cell::RefCell;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use burn::tensor::Tensor;
 use graphsieve_kernels::GraphBackend;
 use ndarray::ArrayView2;
 use rayon::prelude::*;
 
-use super::attention::{check_width, for_graph, graph_for, host_scores, input_features, known_labels};
+use super::attention::{check_width, graph_for, input_features, known_labels};
 use super::embed::{Source, TrainedOn};
 use super::layerwise::{HostScored, scores_with_labels};
+use super::stage2::Stage2;
 use crate::config::{RunConfig, Stage2Data, Stage2Input, Stage3Config};
 use crate::error::{Error, Result};
 use crate::features::{
     Execution, FeatureTable, FoldedLabel, IncidentValues, Neighbourhood, NeighbourhoodConfig, label_shares,
 };
-use crate::graph::{Dataset, Features, Filling, HeteroGraph, MatrixWriter, Spill, Subset};
+use crate::graph::{Dataset, Events, Features, Filling, HeteroGraph, MatrixWriter, Spill, Subset};
 use crate::metrics::softplus;
 use crate::models::attention::TripleStreamGat;
-use crate::models::device_graph::{DeviceGraph, check_device, upload_features};
-use crate::models::parameters::Parameters;
-use crate::models::precision::dtype_on;
+use crate::models::device_graph::check_device;
 use crate::models::tree_ensemble::{TreeCheckpoint, TreeInputs};
 use crate::models::weights::{ModelSpec, Weights};
 use crate::run::known_labels::KnownLabels;
@@ -217,13 +215,19 @@ pub fn labels_in_time() -> Error {
     }
 }
 
+/// How badly embeddings explain the edges that lead to each node, see [`reconstruction_error`].
+pub fn reconstruction_errors(graph: &HeteroGraph, z: ArrayView2<f32>) -> Vec<f32> {
+    let error = reconstruction_error(graph, z);
+    (0..graph.num_nodes()).into_par_iter().with_min_len(256).map(error).collect()
+}
+
 /// How badly embeddings explain the edges that lead to a node: the mean of `-ln sigmoid(<z_i, z_j>)` over all
 /// relations; NaN without edges.
-pub fn reconstruction_errors(graph: &HeteroGraph, z: ArrayView2<f32>) -> Vec<f32> {
+pub fn reconstruction_error<'a>(graph: &'a HeteroGraph, z: ArrayView2<'a, f32>) -> impl Fn(usize) -> f32 + Sync + 'a {
     let types = graph.node_types();
     let (dim, values) = (z.ncols(), z.to_slice().unwrap_or_default());
-    let row = |node: usize| &values[node * dim..(node + 1) * dim];
-    let error = |node: usize| {
+    let row = move |node: usize| &values[node * dim..(node + 1) * dim];
+    move |node: usize| {
         let of_type = graph.type_of(node);
         let (mut sum, mut edges) = (0f64, 0usize);
         for relation in graph.relations().iter().filter(|relation| relation.dst == of_type) {
@@ -236,13 +240,205 @@ pub fn reconstruction_errors(graph: &HeteroGraph, z: ArrayView2<f32>) -> Vec<f32
             }
         }
         if edges == 0 { f32::NAN } else { (sum / edges as f64) as f32 }
-    };
-    (0..graph.num_nodes()).into_par_iter().with_min_len(256).map(error).collect()
+    }
 }
 
 /// The scores that Stage 1 gives: `1 - exp(-error)` of [`reconstruction_errors`].
 pub fn reconstruction_scores(graph: &HeteroGraph, z: ArrayView2<f32>) -> Vec<f32> {
-    reconstruction_errors(graph, z).into_iter().map(|error| -(-error).exp_m1()).collect()
+    reconstruction_errors(graph, z).into_iter().map(score_of_error).collect()
+}
+
+/// The score of a [`reconstruction_error`].
+pub fn score_of_error(error: f32) -> f32 {
+    -(-error).exp_m1()
+}
+
+/// What the tables of the trees of a checkpoint are made with, read once: settings, models of Stage 2, and where the
+/// embeddings of Stage 1 come from.
+#[derive(Debug)]
+pub struct TableModel<B: GraphBackend> {
+    inputs: TreeInputs,
+    trained: Option<Stage3Config>,
+    source: Source,
+    /// What an array of embeddings is from.
+    weights: Option<PathBuf>,
+    folds: Vec<Fold<B>>,
+    /// The run directory, of models that read labels.
+    run: Option<PathBuf>,
+    device: B::Device,
+}
+
+/// A model of Stage 2.
+#[derive(Debug)]
+struct Fold<B: GraphBackend> {
+    network: Stage2<B>,
+    /// What it starts from.
+    data: Stage2Data,
+    filling: Option<Filling>,
+    /// Its run.
+    run: PathBuf,
+    /// Its checkpoint, for errors.
+    file: PathBuf,
+}
+
+/// The labels that a model reads: trees, and the models of Stage 2 before them.
+#[derive(Clone, Debug, Default)]
+pub struct TableLabels {
+    own: Option<KnownLabels>,
+    /// By model of Stage 2.
+    folds: Vec<Option<KnownLabels>>,
+}
+
+impl TableLabels {
+    /// Those of a model without others before it.
+    pub fn own(own: Option<KnownLabels>) -> Self {
+        Self { own, folds: Vec::new() }
+    }
+
+    /// Those that the model reads itself.
+    pub fn into_own(self) -> Option<KnownLabels> {
+        self.own
+    }
+
+    /// Those of a part of the nodes, as [`KnownLabels::of_part`] has them.
+    pub fn of_part(&self, whole: &[Option<u32>], events: Option<&Events>) -> Self {
+        let part = |known: &Option<KnownLabels>| known.as_ref().map(|known| known.of_part(whole, events));
+        Self { own: part(&self.own), folds: self.folds.iter().map(part).collect() }
+    }
+}
+
+impl<B: GraphBackend> TableModel<B> {
+    /// Reads what the trees of `checkpoint` need, for data like `dataset`.
+    ///
+    /// # Errors
+    /// Models of Stage 2 that cannot be read or do not fit the data; a checkpoint outside of its run that needs one.
+    pub fn open(
+        options: &TableOptions,
+        checkpoint: &TreeCheckpoint,
+        dataset: &Dataset,
+        device: &B::Device,
+    ) -> Result<Self> {
+        let inputs = checkpoint.inputs.clone();
+        let trained = match options.run {
+            Some(run) => match RunConfig::load_kept(&run.join("config.toml"), &[])? {
+                RunConfig::Stage3(config) => Some(config),
+                _ => None,
+            },
+            None => None,
+        };
+        let on = trained_on(options, trained.as_ref());
+        let source = Source::of(options.input, on, options.data);
+        let weights = source.weights(on);
+        let mut folds = Vec::new();
+        if inputs.stage2_score || inputs.stage2_embedding {
+            let (Some(run), Some(trained)) = (options.run, &trained) else {
+                let help = "give the directory of the run: its folds hold the models of Stage 2";
+                let found = "a checkpoint file alone";
+                return Err(Error::format(options.checkpoint, "checkpoint", "the directory of a run", found, help));
+            };
+            let open = |fold: &PathBuf| Fold::open(&run.join(fold), trained, dataset, device);
+            folds = inputs.folds.iter().map(open).collect::<Result<_>>()?;
+        }
+        if let (true, None) = (inputs.label_share, options.run) {
+            let (place, found) = ("known labels", "a checkpoint file alone");
+            let help = "give the directory of the run: it holds the labels that the trees read";
+            return Err(Error::format(options.checkpoint, place, "the directory of a run", found, help));
+        }
+        let (run, device) = (options.run.map(Path::to_owned), device.clone());
+        Ok(Self { inputs, trained, source, weights, folds, run, device })
+    }
+
+    /// Where the embeddings of Stage 1 come from.
+    pub fn source(&self) -> &Source {
+        &self.source
+    }
+
+    /// The weights that an array of embeddings is from, where they are at hand.
+    pub fn weights(&self) -> Option<&Path> {
+        self.weights.as_deref()
+    }
+
+    /// The settings of the run, where there is one.
+    pub fn trained(&self) -> Option<&Stage3Config> {
+        self.trained.as_ref()
+    }
+
+    /// Whether models of Stage 2 read embeddings of Stage 1.
+    fn by_stage2(&self) -> bool {
+        let stage2 = self.trained.as_ref().and_then(|trained| trained.stage2.as_ref());
+        !self.folds.is_empty() && stage2.is_some_and(|stage2| stage2.data.input == Stage2Input::Embeddings)
+    }
+
+    /// Whether embeddings of Stage 1 are read, by trees or by Stage 2.
+    pub fn reads_embeddings(&self) -> bool {
+        self.inputs.embedding || self.inputs.reconstruction || self.by_stage2()
+    }
+
+    /// Whether models of Stage 2 read ages of edges.
+    pub fn reads_ages(&self) -> bool {
+        let reads = |fold: &Fold<B>| fold.network.spec().edges.iter().flatten().any(|input| input.time.is_some());
+        self.folds.iter().any(reads)
+    }
+
+    /// How many edges from a node the columns of a node look, with the embeddings of Stage 1 given.
+    pub fn reach(&self) -> usize {
+        let TreeInputs { neighbourhood: of, .. } = &self.inputs;
+        let walks = if of.mean || of.max || of.sum || self.inputs.label_share { of.hops } else { 0 };
+        // Wavelets divide by the degrees of both ends.
+        let wavelets = if of.wavelets { of.wavelet_order + 1 } else { 0 };
+        let stage2 = if self.folds.is_empty() { 0 } else { TripleStreamGat::<B>::LAYERS };
+        walks.max(wavelets).max(stage2).max(1)
+    }
+
+    /// The labels that are read, for a `dataset` that was read from `data`.
+    ///
+    /// # Errors
+    /// As for [`KnownLabels::read`].
+    pub fn labels(&self, dataset: &Dataset, data: &Path) -> Result<TableLabels> {
+        let of_trees = self.run.as_ref().filter(|_| self.inputs.label_share);
+        let of_fold = |fold: &Fold<B>| known_labels(fold.network.spec(), &fold.run, dataset, data);
+        Ok(TableLabels {
+            own: of_trees.map(|run| KnownLabels::read(run, dataset, data)).transpose()?,
+            folds: self.folds.iter().map(of_fold).collect::<Result<_>>()?,
+        })
+    }
+
+    /// The table for `dataset`, which was read from `data`, within the memory of `spill`; `embeddings` reads or makes
+    /// those of Stage 1, where they are [read](Self::reads_embeddings), and `by_layers` is a limit that layers are
+    /// computed one by one for.
+    ///
+    /// # Errors
+    /// Data that do not fit, a device that failed, and what `embeddings` runs into.
+    pub fn table(
+        &self,
+        dataset: &Dataset,
+        data: &Path,
+        labels: &TableLabels,
+        embeddings: impl FnOnce(&Spill) -> Result<Features>,
+        (spill, by_layers): (&Spill, bool),
+    ) -> Result<FeatureTable> {
+        let (inputs, device) = (&self.inputs, &self.device);
+        let mut table = neighbourhood_within::<B>((dataset, None), data, &inputs.neighbourhood, spill, device)?;
+        let left = &spill.beside(table.bytes_in_memory());
+        let z = self.reads_embeddings().then(|| embeddings(left)).transpose()?;
+        if let (true, Some(z)) = (inputs.embedding || inputs.reconstruction, &z) {
+            append_stage1(&mut table, &dataset.graph, inputs, z)?;
+        }
+        let z = z.filter(|_| self.by_stage2());
+        let left = &left.beside(z.as_ref().map_or(0, Features::bytes_in_memory));
+        if !self.folds.is_empty() {
+            let outputs =
+                self.folds.iter().zip(&labels.folds).map(|(fold, known)| {
+                    fold.output(z.as_ref(), dataset, data, known.as_ref(), by_layers.then_some(left))
+                });
+            let (scores, embeddings) = Stage2Output::mean(&outputs.collect::<Result<Vec<_>>>()?, left)?;
+            append_stage2(&mut table, inputs, &Stage2Output { scores, embeddings: embeddings.finish()? })?;
+        }
+        if let Some(known) = &labels.own {
+            append_labels(&mut table, &dataset.graph, &inputs.neighbourhood, known)?;
+        }
+        Ok(table)
+    }
 }
 
 /// The table that the trees of a checkpoint read, for the data of `options`.
@@ -255,52 +451,16 @@ pub fn table<B: GraphBackend>(
     dataset: &Dataset,
     device: &B::Device,
 ) -> Result<FeatureTable> {
-    let inputs = &checkpoint.inputs;
-    let trained = match options.run {
-        Some(run) => match RunConfig::load_kept(&run.join("config.toml"), &[])? {
-            RunConfig::Stage3(config) => Some(config),
-            _ => None,
-        },
-        None => None,
-    };
-    let spill = &options.spill.or_gigabytes(trained.as_ref().map_or(0.0, |trained| trained.features.host_memory));
-    let mut table = neighbourhood_within::<B>((dataset, None), options.data, &inputs.neighbourhood, spill, device)?;
-    let left = &spill.beside(table.bytes_in_memory());
+    let model = TableModel::<B>::open(options, checkpoint, dataset, device)?;
+    let labels = model.labels(dataset, options.data)?;
+    let spill = &options.spill.or_gigabytes(model.trained().map_or(0.0, |trained| trained.features.host_memory));
+    let limited = options.spill.is_limited();
     // Without a limit of the caller's layers are computed as the run's were.
-    let of_layers = if options.spill.is_limited() { left } else { options.spill };
-    let source = source_of(options, trained.as_ref());
-    let of_stage2 = trained.as_ref().and_then(|trained| trained.stage2.as_ref());
-    let by_stage2 = (inputs.stage2_score || inputs.stage2_embedding)
-        && of_stage2.is_some_and(|stage2| stage2.data.input == Stage2Input::Embeddings);
-    let by_trees = inputs.embedding || inputs.reconstruction;
-    let z = (by_trees || by_stage2).then(|| source.read::<B>(dataset, options.data, of_layers, device)).transpose()?;
-    if let (true, Some(z)) = (by_trees, &z) {
-        append_stage1(&mut table, &dataset.graph, inputs, z)?;
-    }
-    let z = z.filter(|_| by_stage2);
-    let left = &left.beside(z.as_ref().map_or(0, Features::bytes_in_memory));
-    if inputs.stage2_score || inputs.stage2_embedding {
-        let (Some(run), Some(trained)) = (options.run, &trained) else {
-            let help = "give the directory of the run: its folds hold the models of Stage 2";
-            let found = "a checkpoint file alone";
-            return Err(Error::format(options.checkpoint, "checkpoint", "the directory of a run", found, help));
-        };
-        let outputs = inputs
-            .folds
-            .iter()
-            .map(|fold| stage2_output::<B>(&run.join(fold), trained, options, z.as_ref(), dataset, (left, device)));
-        let (scores, embeddings) = Stage2Output::mean(&outputs.collect::<Result<Vec<_>>>()?, left)?;
-        append_stage2(&mut table, inputs, &Stage2Output { scores, embeddings: embeddings.finish()? })?;
-    }
-    if inputs.label_share {
-        let Some(run) = options.run else {
-            let (place, found) = ("known labels", "a checkpoint file alone");
-            let help = "give the directory of the run: it holds the labels that the trees read";
-            return Err(Error::format(options.checkpoint, place, "the directory of a run", found, help));
-        };
-        let known = KnownLabels::read(run, dataset, options.data)?;
-        append_labels(&mut table, &dataset.graph, &inputs.neighbourhood, &known)?;
-    }
+    let z = |left: &Spill| {
+        let of_layers = if limited { left } else { options.spill };
+        model.source().read::<B>(dataset, options.data, of_layers, device)
+    };
+    let table = model.table(dataset, options.data, &labels, z, (spill, limited))?;
     checkpoint.check_columns(table.columns(), options.data)?;
     Ok(table)
 }
@@ -320,58 +480,59 @@ pub struct TableOptions<'a> {
     pub spill: &'a Spill,
 }
 
-/// Where the embeddings of Stage 1 come from.
-fn source_of(options: &TableOptions, trained: Option<&Stage3Config>) -> Source {
-    let trained = match (options.run, trained) {
-        (Some(run), Some(trained)) => {
-            let of_stage2 = trained.stage2.as_ref().and_then(|stage2| stage2.data.embeddings.as_deref());
-            let embeddings = trained.data.embeddings.as_deref().or(of_stage2);
-            Some(TrainedOn { run, data: &trained.data.path, embeddings })
-        }
-        _ => None,
-    };
-    Source::of(options.input, trained, options.data)
+/// What the run of `options` was trained on.
+fn trained_on<'a>(options: &TableOptions<'a>, trained: Option<&'a Stage3Config>) -> Option<TrainedOn<'a>> {
+    let (run, trained) = (options.run?, trained?);
+    let of_stage2 = trained.stage2.as_ref().and_then(|stage2| stage2.data.embeddings.as_deref());
+    let embeddings = trained.data.embeddings.as_deref().or(of_stage2);
+    Some(TrainedOn { run, data: &trained.data.path, embeddings })
 }
 
-/// What one model of Stage 2 makes of the data.
-fn stage2_output<B: GraphBackend>(
-    fold: &Path,
-    trained: &Stage3Config,
-    options: &TableOptions,
-    embeddings: Option<&Features>,
-    dataset: &Dataset,
-    (spill, device): (&Spill, &B::Device),
-) -> Result<Stage2Output> {
-    let (weights, file) = Weights::read(fold)?;
-    let (ModelSpec::Attention(spec), Some(stage2)) = (&weights.spec, &trained.stage2) else {
-        let help = "the run directory was changed; train it again";
-        return Err(Error::format(file, "model", "a Stage-2 attention network", weights.spec.name(), help));
-    };
-    let host = graph_for(spec, dataset)?;
-    let spec = for_graph(spec, &host, &file)?;
-    let model = TripleStreamGat::<B>::new(&spec, &mut Parameters::from_tensors(&weights.tensors, &file, device))?;
-    let features = match embeddings {
-        Some(z) => {
-            check_width(&file, z.dim(), Some(spec.given()))?;
-            Cow::Borrowed(z)
-        }
-        None => {
-            let data = Stage2Data { path: options.data.to_path_buf(), ..stage2.data.clone() };
-            Cow::Owned(input_features(&data, dataset, Filling::of_run(fold)?.as_ref(), Some(spec.given()))?)
-        }
-    };
-    let dtype = dtype_on::<B>(stage2.train.precision, device)?;
-    let known = known_labels(&spec, fold, dataset, options.data)?;
-    let known = known.as_ref();
-    let HostScored { scores, embeddings } = if options.spill.is_limited() {
-        let replica = [(model, device.clone())];
-        scores_with_labels(&replica, &Arc::new(host), &features, known, None, dtype, (None, spill))?
-    } else {
-        let x: Vec<Tensor<B, 2>> = upload_features(dataset.graph.node_types(), &features, dtype, device)?;
-        let graph = DeviceGraph::<B>::upload(&host, device)?;
-        host_scores(&model, &graph, &x, known, None, stage2.train.chunk_size, true)?
-    };
-    Ok(Stage2Output { scores, embeddings })
+impl<B: GraphBackend> Fold<B> {
+    /// The model of Stage 2 of the run `run`, part of one whose settings are `trained`, for data like `dataset`.
+    fn open(run: &Path, trained: &Stage3Config, dataset: &Dataset, device: &B::Device) -> Result<Self> {
+        let (weights, file) = Weights::read(run)?;
+        let (ModelSpec::Attention(spec), Some(stage2)) = (&weights.spec, &trained.stage2) else {
+            let help = "the run directory was changed; train it again";
+            return Err(Error::format(file, "model", "a Stage-2 attention network", weights.spec.name(), help));
+        };
+        let graph = graph_for(spec, dataset)?;
+        let network = Stage2::new((spec, &weights.tensors, &file), &graph, Some(stage2), device)?;
+        let data = stage2.data.clone();
+        Ok(Self { network, data, filling: Filling::of_run(run)?, run: run.to_owned(), file })
+    }
+
+    /// What it makes of `dataset`, which was read from `data`; layer by layer within `spill`, where that is given.
+    fn output(
+        &self,
+        embeddings: Option<&Features>,
+        dataset: &Dataset,
+        data: &Path,
+        known: Option<&KnownLabels>,
+        spill: Option<&Spill>,
+    ) -> Result<Stage2Output> {
+        let (network, width) = (&self.network, Some(self.network.spec().given()));
+        let graph = network.graph_of(dataset)?;
+        let features = match embeddings {
+            Some(z) => {
+                check_width(&self.file, z.dim(), width)?;
+                Cow::Borrowed(z)
+            }
+            None => {
+                let data = Stage2Data { path: data.to_path_buf(), ..self.data.clone() };
+                Cow::Owned(input_features(&data, dataset, self.filling.as_ref(), width)?)
+            }
+        };
+        let HostScored { scores, embeddings } = match spill {
+            Some(spill) => {
+                let place = (None, spill);
+                let (replica, graph) = ([network.replica()], Arc::new(graph));
+                scores_with_labels(&replica, &graph, &features, known, None, network.storage(), place)?
+            }
+            None => network.scores(&graph, &features, known, true)?,
+        };
+        Ok(Stage2Output { scores, embeddings })
+    }
 }
 
 #[cfg(test)]

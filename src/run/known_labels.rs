@@ -124,6 +124,24 @@ impl KnownLabels {
         Self { entries, passes, places }
     }
 
+    /// Those of a part of the nodes: `whole` says of each which one it is here, if it is any, and `events` are theirs. A
+    /// node of the part that is none here has no label.
+    pub fn of_part(&self, whole: &[Option<u32>], events: Option<&Events>) -> Self {
+        let entry = |(node, whole): (usize, &Option<u32>)| {
+            let place = *self.places.get((*whole)? as usize)?;
+            Some(Known { node: node as u32, ..*self.entries.get((place as usize).checked_sub(1)?)? })
+        };
+        let entries = whole.iter().enumerate().filter_map(entry).collect();
+        let passes = match &self.passes {
+            Passes::Folds(folds) => Passes::Folds(*folds),
+            Passes::Times { cuts, .. } => {
+                let time = events.map_or_else(|| vec![Events::NO_TIME; whole.len()], |events| events.time.clone());
+                Passes::Times { cuts: cuts.clone(), time }
+            }
+        };
+        Self::new(entries, passes, whole.len())
+    }
+
     /// The labels of nodes without times, each with the fold whose pass leaves it out, and how many folds there are;
     /// `None` where what is seen depends on time.
     pub fn folds(&self) -> Option<(u32, impl Iterator<Item = (u32, u8, u32)>)> {

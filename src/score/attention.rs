@@ -1,33 +1,34 @@
 //! Stage 2: scores and explanations of a graph attention network.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use burn::tensor::DType;
 use graphsieve_kernels::GraphBackend;
 
 use super::explain::Explanation;
 use super::explain::names::Names;
-use super::explain::network::{Edges, View};
+use super::explain::network::{Edges, Head, Network, View};
 use super::explain::neural::{Columns, Described, Question};
 use super::explain::parameters::of_attention;
 use super::explain::similar::Known;
 use super::fits::check_data;
-use super::model::{Model, other_task};
+use super::model::{Model, OfAll, PartModel, Place, only, other_task};
 use super::{Computed, ScoreOptions, ScoredRun, Scores};
 use crate::config::{RunConfig, STAGE2_EMBEDDINGS_FILE, Stage2Config, Stage2Data, Stage2Input};
 use crate::error::Result;
-use crate::graph::{Dataset, Features, Filling, Spill, open_embeddings};
-use crate::infer::attention::{for_graph, graph_for, host_scores, known_labels};
-use crate::infer::embed::{self, Source, TrainedOn};
+use crate::graph::{Dataset, Features, Filling, HeteroGraph, Spill, open_embeddings};
+use crate::infer::attention::{check_width, graph_for, known_labels};
+use crate::infer::embed::{self, Growing, Source, TrainedOn};
 use crate::infer::layerwise::{self, HostScored};
 use crate::infer::plan;
+use crate::infer::stage2::Stage2;
+use crate::infer::tree_table::TableLabels;
+use crate::live::Part;
 use crate::models::attention::{AttentionSpec, TripleStreamGat};
-use crate::models::device_graph::{DeviceGraph, upload_features};
-use crate::models::parameters::{HostTensor, Parameters};
-use crate::models::precision::dtype_on;
+use crate::models::parameters::HostTensor;
 use crate::run::bundle::{Bundle, Reads};
+use crate::run::known_labels::KnownLabels;
 
 /// A graph attention network.
 pub(super) struct Attention {
@@ -37,44 +38,68 @@ pub(super) struct Attention {
     pub file: PathBuf,
 }
 
+/// What a network starts from.
+struct Input {
+    kind: Stage2Input,
+    source: Source,
+    filling: Option<Filling>,
+}
+
+impl Input {
+    /// What it reads of data.
+    fn reads(&self) -> Reads {
+        // Embeddings that were made already say nothing of columns.
+        let given = self.kind == Stage2Input::Embeddings && matches!(self.source, Source::Array(_));
+        if given { Reads::Graph } else { Reads::Features }
+    }
+
+    /// The rows of all nodes of some data, `width` columns.
+    fn read<B: GraphBackend>(
+        &self,
+        (dataset, data): (&Dataset, &Path),
+        width: usize,
+        place: (&Spill, &B::Device),
+    ) -> Result<Features> {
+        embed::input_of::<B>((self.kind, &self.source), self.filling.as_ref(), dataset, data, width, place)
+    }
+}
+
+impl Attention {
+    /// The network on a device, for graphs like `graph`.
+    fn network<B: GraphBackend>(
+        &self,
+        graph: &HeteroGraph,
+        trained: Option<&Stage2Config>,
+        device: &B::Device,
+    ) -> Result<Stage2<B>> {
+        Stage2::new((&self.spec, &self.tensors, &self.file), graph, trained, device)
+    }
+}
+
 impl<B: GraphBackend> Model<B> for Attention {
     fn compute(&self, options: &ScoreOptions, bundle: Option<&Bundle>, devices: &[B::Device]) -> Result<Computed> {
-        let device = &devices[0];
         let mut dataset = Dataset::open(&options.data)?;
         dataset.graph = graph_for(&self.spec, &dataset)?;
         let graph = dataset.graph.clone();
-        let spec = for_graph(&self.spec, &graph, &self.file)?;
-        let replica = |device: &B::Device| -> Result<_> {
-            let mut parameters = Parameters::from_tensors(&self.tensors, &self.file, device);
-            Ok((TripleStreamGat::<B>::new(&spec, &mut parameters)?, device.clone()))
-        };
-        let replicas = devices.iter().map(replica).collect::<Result<Vec<_>>>()?;
-        let trained = trained_as(options)?;
-        let (input, source) = input_of(options, trained.as_ref());
-        // Embeddings that were made already say nothing of columns.
-        let given = input == Stage2Input::Embeddings && matches!(source, Source::Array(_));
-        check_data(bundle, options, &dataset, if given { Reads::Graph } else { Reads::Features })?;
-        let filling = Filling::of_run(&options.checkpoint)?;
-        let (filling, data) = (filling.as_ref(), &options.data);
+        let trained = trained_as(&options.checkpoint)?;
+        let networks: Vec<Stage2<B>> =
+            devices.iter().map(|device| self.network(&graph, trained.as_ref(), device)).collect::<Result<_>>()?;
+        let spec = networks[0].spec();
+        let (input, _) = input_of(&options.checkpoint, options.input.as_deref(), &options.data, trained.as_ref())?;
+        check_data(bundle, options, &dataset, input.reads())?;
         let spill = options.spill.or_gigabytes(trained.as_ref().map_or(0.0, |config| config.loader.host_memory));
-        let features =
-            embed::input_of::<B>((input, &source), filling, &dataset, data, spec.given(), (&options.spill, device))?;
-        let known = known_labels(&spec, &options.checkpoint, &dataset, &options.data)?;
-        let chunk_rows = trained.as_ref().and_then(|config| config.train.chunk_size);
-        // A bare checkpoint does not tell how it was trained.
-        let storage = match &trained {
-            Some(config) => dtype_on::<B>(config.train.precision, device)?,
-            None => DType::F32,
-        };
-        let planned = trained.is_some_and(|config| plan::attention::<B>(&config, &graph, spec.input, device).sampled);
+        let features = input.read::<B>((&dataset, &options.data), spec.given(), (&options.spill, &devices[0]))?;
+        let known = known_labels(spec, &options.checkpoint, &dataset, &options.data)?;
+        let planned =
+            trained.is_some_and(|config| plan::attention::<B>(&config, &graph, spec.input, &devices[0]).sampled);
         let sampled = devices.len() > 1 || planned || options.spill.is_limited();
         let HostScored { scores, embeddings } = if sampled {
             let (graph, known) = (Arc::new(graph), known.as_ref());
+            let replicas: Vec<_> = networks.iter().map(Stage2::replica).collect();
+            let storage = networks[0].storage();
             layerwise::scores_with_labels(&replicas, &graph, &features, known, None, storage, (None, &spill))?
         } else {
-            let x = upload_features(graph.node_types(), &features, storage, device)?;
-            let graph = DeviceGraph::<B>::upload(&graph, device)?;
-            host_scores(&replicas[0].0, &graph, &x, known.as_ref(), None, chunk_rows, options.embeddings)?
+            networks[0].scores(&graph, &features, known.as_ref(), options.embeddings)?
         };
         let embeddings = options.embeddings.then_some(embeddings);
         Ok(Computed { dataset, scores: Scores::Anomaly(scores), embeddings })
@@ -82,45 +107,157 @@ impl<B: GraphBackend> Model<B> for Attention {
 
     fn explain(&self, run: &ScoredRun, nodes: &[u32], device: &B::Device) -> Result<Vec<Explanation>> {
         let RunConfig::Stage2(config) = &run.config else { return Err(other_task(run, "Stage 2")) };
-        let names = &Names::new(&run.dataset, &run.scores);
         let graph = &graph_for(&self.spec, &run.dataset)?;
-        let spec = for_graph(&self.spec, graph, &self.file)?;
-        // Through the model, which checks names, shapes and values.
-        let model = TripleStreamGat::<B>::new(&spec, &mut Parameters::from_tensors(&self.tensors, &self.file, device))?;
-        let (network, head) = of_attention(&spec, &model.export(&spec).0, graph);
-        let source = source_of(run, &config.data)?;
-        let filling = Filling::of_run(run.run.path())?;
-        let input = (config.data.input, &source);
-        let place = (&Spill::default(), device);
-        let features = embed::input_of::<B>(input, filling.as_ref(), &run.dataset, &run.data, spec.given(), place)?;
-        let column_names = run.column_names(filling.as_ref());
-        let labels = known_labels(&spec, run.run.path(), &run.dataset, &run.data)?;
+        // Whatever it was trained in: what is explained is computed in f64.
+        let explained = Explained::of(&self.network::<B>(graph, None, device)?, graph);
+        let (source, filling) = (source_of(run, &config.data)?, Filling::of_run(run.run.path())?);
+        let input = Input { kind: config.data.input, source, filling };
+        let spec = &explained.spec;
+        let features = input.read::<B>((&run.dataset, &run.data), spec.given(), (&Spill::default(), device))?;
+        let labels = known_labels(spec, run.run.path(), &run.dataset, &run.data)?;
         let refined = match &run.split {
             Some(_) => Some(open_embeddings(run.run.output(STAGE2_EMBEDDINGS_FILE), Some(graph.num_nodes()))?),
             None => None,
         };
-        let columns = match config.data.input {
+        let known = refined.as_ref().and_then(|z| Known::of(run, z));
+        let names = Names::new(&run.dataset, &run.scores);
+        explained.explain(&names, graph, (&input, &features, labels.as_ref()), known.as_ref(), nodes, &|node| {
+            run.probability(node)
+        })
+    }
+
+    fn prepared(self: Box<Self>, place: &Place<'_, B>) -> Result<Box<dyn PartModel<B>>> {
+        let Place { run, dataset, data, device, .. } = *place;
+        let (graph, trained) = (graph_for(&self.spec, dataset)?, trained_as(run)?);
+        let network = self.network::<B>(&graph, trained.as_ref(), device)?;
+        let spec = network.spec();
+        if !place.tells_ages() && spec.edges.iter().flatten().any(|input| input.time.is_some()) {
+            return Err(place.refused("ages of edges that events tell", "ages since the latest of all edges"));
+        }
+        let (input, weights) = input_of(run, None, data, trained.as_ref())?;
+        place.check(input.reads())?;
+        let growing = match input.kind {
+            Stage2Input::Features => None,
+            Stage2Input::Embeddings => Some(Growing::open(input.source.clone(), weights, (dataset, data), device)?),
+        };
+        let explained = Explained::of(&network, &graph);
+        let (run, data, device) = (run.to_owned(), data.to_owned(), device.clone());
+        Ok(Box::new(AttentionParts { network, input, growing, explained, run, data, device }))
+    }
+}
+
+/// A network that scores parts of a graph.
+struct AttentionParts<B: GraphBackend> {
+    network: Stage2<B>,
+    input: Input,
+    growing: Option<Growing<B>>,
+    explained: Explained,
+    run: PathBuf,
+    data: PathBuf,
+    device: B::Device,
+}
+
+impl<B: GraphBackend> AttentionParts<B> {
+    /// What the network starts from, and the labels that it reads.
+    fn input_of(&self, part: &Part, all: &OfAll) -> Result<(Features, Option<KnownLabels>)> {
+        let features = match &self.growing {
+            Some(growing) => growing.of_part(part, all.rows())?,
+            None => {
+                let (from, width) = ((&part.dataset, &*self.data), self.network.spec().given());
+                self.input.read::<B>(from, width, (&Spill::default(), &self.device))?
+            }
+        };
+        Ok((features, all.labels.of_part(&part.refreshed, part.dataset.events.as_ref()).into_own()))
+    }
+}
+
+impl<B: GraphBackend> PartModel<B> for AttentionParts<B> {
+    fn hops(&self) -> usize {
+        TripleStreamGat::<B>::LAYERS + self.growing.as_ref().map_or(0, Growing::reach)
+    }
+
+    fn of_all(&self, dataset: &Dataset) -> Result<OfAll> {
+        let spec = self.network.spec();
+        let embeddings = self.growing.as_ref().map(|growing| growing.of_all(dataset, &self.device)).transpose()?;
+        if let Some(z) = &embeddings {
+            check_width(self.input.source.place(), z.dim(), Some(spec.given()))?;
+        }
+        let labels = TableLabels::own(known_labels(spec, &self.run, dataset, &self.data)?);
+        Ok(OfAll { embeddings, labels })
+    }
+
+    fn joins(&self) -> bool {
+        true
+    }
+
+    fn scores(&self, part: &Part, all: &OfAll) -> Result<Vec<f32>> {
+        let (features, known) = self.input_of(part, all)?;
+        let graph = self.network.graph_of(&part.dataset)?;
+        Ok(self.network.target_scores(&graph, &features, known.as_ref(), &part.targets, false)?.scores)
+    }
+
+    fn explain(
+        &self,
+        part: &Part,
+        all: &OfAll,
+        names: &Names,
+        node: u32,
+        probability: Option<f64>,
+    ) -> Result<Explanation> {
+        let (features, known) = self.input_of(part, all)?;
+        let graph = self.network.graph_of(&part.dataset)?;
+        let read = (&self.input, &features, known.as_ref());
+        only(self.explained.explain(names, &graph, read, None, &[node], &|_| probability)?)
+    }
+}
+
+/// A network as explanations read it.
+struct Explained {
+    spec: AttentionSpec,
+    network: Network,
+    head: Head,
+}
+
+impl Explained {
+    /// Through the model, which checks names, shapes and values.
+    fn of<B: GraphBackend>(on_device: &Stage2<B>, graph: &HeteroGraph) -> Self {
+        let spec = on_device.spec().clone();
+        let (network, head) = of_attention(&spec, &on_device.replica().0.export(&spec).0, graph);
+        Self { spec, network, head }
+    }
+
+    /// Why some nodes have the scores of `names`; `read` is where the rows of all nodes come from, these, and the labels
+    /// that the model reads.
+    fn explain(
+        &self,
+        names: &Names,
+        graph: &HeteroGraph,
+        (input, features, labels): (&Input, &Features, Option<&KnownLabels>),
+        known: Option<&Known>,
+        nodes: &[u32],
+        probability: &dyn Fn(u32) -> Option<f64>,
+    ) -> Result<Vec<Explanation>> {
+        let column_names = names.dataset.filled_names(input.filling.as_ref());
+        let columns = match input.kind {
             Stage2Input::Embeddings => Columns::Embeddings,
             Stage2Input::Features => Columns::Features(column_names.as_deref()),
         };
-        let edges = Edges::new(graph, &network);
-        let question = Question::Score { head: &head };
-        let known = refined.as_ref().and_then(|z| Known::of(run, z));
-        let edge_columns = run.dataset.edge_value_names();
+        let edges = Edges::new(graph, &self.network);
+        let question = Question::Score { head: &self.head };
+        let edge_columns = &names.dataset.edge_value_names()[..];
         let explain = |features: &Features, node: u32| {
-            let view = View { network: &network, edges: &edges, features };
-            let (edge_columns, known) = (&edge_columns[..], known.as_ref());
-            let model = Described { names, view, columns, edge_columns, labels: spec.labels, known };
-            model.explain(run.probability(node), node, &question)
+            let view = View { network: &self.network, edges: &edges, features };
+            let model = Described { names, view, columns, edge_columns, labels: self.spec.labels, known };
+            model.explain(probability(node), node, &question)
         };
-        let Some(labels) = labels else { return nodes.iter().map(|&node| explain(&features, node)).collect() };
+        let Some(labels) = labels else { return nodes.iter().map(|&node| explain(features, node)).collect() };
         // Each node with the labels that its score has seen.
         let passes = labels.passes();
         let mut by_pass: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         nodes.iter().enumerate().for_each(|(at, &node)| by_pass.entry(labels.pass_of(node)).or_default().push(at));
         let mut explained = BTreeMap::new();
         for (pass, places) in by_pass {
-            let features = labels.beside(&features, &passes[pass]);
+            let features = labels.beside(features, &passes[pass]);
             for at in places {
                 explained.insert(at, explain(&features, nodes[at])?);
             }
@@ -130,26 +267,31 @@ impl<B: GraphBackend> Model<B> for Attention {
 }
 
 /// The settings of the run that a checkpoint is of, where it is in its directory.
-fn trained_as(options: &ScoreOptions) -> Result<Option<Stage2Config>> {
-    if !options.checkpoint.is_dir() {
+fn trained_as(checkpoint: &Path) -> Result<Option<Stage2Config>> {
+    if !checkpoint.is_dir() {
         return Ok(None);
     }
-    Ok(match RunConfig::load_kept(&options.checkpoint.join("config.toml"), &[])? {
+    Ok(match RunConfig::load_kept(&checkpoint.join("config.toml"), &[])? {
         RunConfig::Stage2(config) => Some(config),
         _ => None,
     })
 }
 
-/// Where the input of the model comes from.
-fn input_of(options: &ScoreOptions, trained: Option<&Stage2Config>) -> (Stage2Input, Source) {
-    let from_features = options.input.is_none() && trained.is_some_and(|of| of.data.input == Stage2Input::Features);
-    let input = if from_features { Stage2Input::Features } else { Stage2Input::Embeddings };
-    let trained = trained.map(|Stage2Config { data, .. }| TrainedOn {
-        run: &options.checkpoint,
-        data: &data.path,
-        embeddings: data.embeddings.as_deref(),
-    });
-    (input, Source::of(options.input.as_deref(), trained, &options.data))
+/// Where the input of the model comes from, of which the user may have `given` something else; and the weights that an
+/// array of embeddings is from, where they are at hand.
+fn input_of(
+    checkpoint: &Path,
+    given: Option<&Path>,
+    data: &Path,
+    trained: Option<&Stage2Config>,
+) -> Result<(Input, Option<PathBuf>)> {
+    let from_features = given.is_none() && trained.is_some_and(|of| of.data.input == Stage2Input::Features);
+    let kind = if from_features { Stage2Input::Features } else { Stage2Input::Embeddings };
+    let trained =
+        trained.map(|of| TrainedOn { run: checkpoint, data: &of.data.path, embeddings: of.data.embeddings.as_deref() });
+    let source = Source::of(given, trained, data);
+    let weights = source.weights(trained);
+    Ok((Input { kind, source, filling: Filling::of_run(checkpoint)? }, weights))
 }
 
 /// Where the embeddings come from that a run of Stage 2 reads; `now` is its section with what the user gave.

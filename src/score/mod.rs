@@ -4,11 +4,13 @@ mod attention;
 mod class_view;
 pub mod classes;
 mod compute;
+mod drawn;
 pub mod explain;
 mod fits;
 mod kinds;
 pub mod list;
 mod model;
+mod prepared;
 pub mod ranking;
 mod reconstruction;
 mod scored_run;
@@ -17,7 +19,9 @@ mod trees;
 
 pub use class_view::ClassView;
 pub use compute::{compute, compute_on};
+pub use drawn::compute_drawn;
 pub use fits::{Comparison, check_place, compare};
+pub use prepared::{Prepared, Refreshed};
 pub use scored_run::{ScoredRun, Stage, check_class, divided, divided_classes};
 pub use side_by_side::{Figures, Judged, ModelFigures, SideBySide};
 

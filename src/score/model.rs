@@ -1,11 +1,17 @@
 //! What a trained model can be asked, whatever kind of model it is.
 
+use std::path::Path;
+
 use graphsieve_kernels::GraphBackend;
 
 use super::explain::Explanation;
+use super::explain::names::Names;
 use super::{Computed, ScoreOptions, ScoredRun};
 use crate::error::{Error, Result};
-use crate::run::bundle::Bundle;
+use crate::graph::{Dataset, Features};
+use crate::infer::tree_table::TableLabels;
+use crate::live::Part;
+use crate::run::bundle::{Bundle, Reads};
 
 /// A model that a checkpoint or a run holds.
 ///
@@ -24,6 +30,102 @@ pub(super) trait Model<B: GraphBackend> {
     /// # Errors
     /// Input that cannot be read or does not fit; a node without a score; a run with the settings of another task.
     fn explain(&self, run: &ScoredRun, nodes: &[u32], device: &B::Device) -> Result<Vec<Explanation>>;
+
+    /// The model with all that it reads, once, to score parts of data like those of `place`.
+    ///
+    /// # Errors
+    /// Data that do not fit; a model that looks at more than a part.
+    fn prepared(self: Box<Self>, place: &Place<'_, B>) -> Result<Box<dyn PartModel<B>>>;
+}
+
+/// Where a model is to score parts of a graph.
+pub(super) struct Place<'a, B: GraphBackend> {
+    /// The run of the model.
+    pub run: &'a Path,
+    /// What it says of the model.
+    pub bundle: Option<&'a Bundle>,
+    /// The data, and where they were read from.
+    pub dataset: &'a Dataset,
+    pub data: &'a Path,
+    pub device: &'a B::Device,
+}
+
+impl<B: GraphBackend> Place<'_, B> {
+    /// Refuses data that do not belong to the model.
+    ///
+    /// # Errors
+    /// As for [`Bundle::check`].
+    pub fn check(&self, reads: Reads) -> Result<()> {
+        self.bundle.map_or(Ok(()), |bundle| bundle.check(self.run, self.dataset, self.data, reads))
+    }
+
+    /// Whether parts tell ages of edges: by times of events, or because the graph has them already. Otherwise they count
+    /// from the latest edge of all.
+    pub fn tells_ages(&self) -> bool {
+        self.dataset.events.is_some() || self.dataset.graph.has_ages()
+    }
+
+    /// The error of a model that a part does not tell enough.
+    pub fn refused(&self, expected: &str, found: &str) -> Error {
+        Error::Usage {
+            argument: self.run.display().to_string(),
+            expected: format!("{expected}: a node is scored from what is around it"),
+            found: found.into(),
+            help: "serve another model; `graphsieve score` scores all nodes of a data directory with this one".into(),
+        }
+    }
+}
+
+/// What a model has read or made for all nodes at once.
+#[derive(Debug, Default)]
+pub(super) struct OfAll {
+    /// Embeddings of Stage 1.
+    pub embeddings: Option<Features>,
+    /// Labels that the model reads.
+    pub labels: TableLabels,
+}
+
+impl OfAll {
+    /// The embeddings of a model that reads some.
+    pub fn rows(&self) -> &Features {
+        self.embeddings.as_ref().unwrap_or_else(|| unreachable!("what reads embeddings has them made at a refresh"))
+    }
+}
+
+/// A model that was read once, for parts of a graph.
+pub(super) trait PartModel<B: GraphBackend>: Send + Sync {
+    /// How many edges a part has to reach from its targets.
+    fn hops(&self) -> usize;
+
+    /// Reads or makes what is made for all nodes of `dataset` at once.
+    ///
+    /// # Errors
+    /// What cannot be read or does not fit.
+    fn of_all(&self, dataset: &Dataset) -> Result<OfAll>;
+
+    /// Whether a part has the same scores to the bit beside others ([`Part::join`]).
+    fn joins(&self) -> bool {
+        false
+    }
+
+    /// The score of every target.
+    ///
+    /// # Errors
+    /// Input that does not fit; a device that failed.
+    fn scores(&self, part: &Part, all: &OfAll) -> Result<Vec<f32>>;
+
+    /// Why a node of a part has its score, which `names` has, and the probability that it means.
+    ///
+    /// # Errors
+    /// As for [`scores`](Self::scores).
+    fn explain(
+        &self,
+        part: &Part,
+        all: &OfAll,
+        names: &Names,
+        node: u32,
+        probability: Option<f64>,
+    ) -> Result<Explanation>;
 }
 
 /// Refuses several devices of a kind that takes one.
@@ -56,4 +158,9 @@ pub(super) fn check_unused(arguments: &[(&str, bool)], what: &str, help: impl In
 pub(super) fn other_task(run: &ScoredRun, expected: &str) -> Error {
     let help = "the run directory was changed; train it again";
     Error::format(run.run.config(), "task", format!("that of {expected}"), "another one", help)
+}
+
+/// The explanation of one node.
+pub(super) fn only(mut explanations: Vec<Explanation>) -> Result<Explanation> {
+    Ok(explanations.pop().unwrap_or_else(|| unreachable!("a node has an explanation or an error")))
 }

@@ -7,12 +7,13 @@ use super::explain::names::Names;
 use super::explain::similar::Known;
 use super::explain::stage1;
 use super::fits::check_data;
-use super::model::{Model, check_one, check_unused};
+use super::model::{Model, OfAll, PartModel, Place, check_one, check_unused};
 use super::{Computed, ScoreOptions, ScoredRun, Scores};
 use crate::error::Result;
 use crate::graph::{Dataset, Spill};
-use crate::infer::embed::Source;
-use crate::infer::tree_table::reconstruction_scores;
+use crate::infer::embed::{Growing, Source};
+use crate::infer::tree_table::{reconstruction_error, reconstruction_scores, score_of_error};
+use crate::live::Part;
 use crate::run::bundle::{Bundle, Reads};
 
 /// A graph auto-encoder, see [`Stage::Reconstruction`](super::Stage::Reconstruction).
@@ -40,5 +41,48 @@ impl<B: GraphBackend> Model<B> for Reconstruction {
         let known = Known::of(run, &z);
         let explain = |&node: &u32| stage1::explain(names, z.as_f32(), run.probability(node), known.as_ref(), node);
         nodes.iter().map(explain).collect()
+    }
+
+    fn prepared(self: Box<Self>, place: &Place<'_, B>) -> Result<Box<dyn PartModel<B>>> {
+        let Place { run, dataset, data, device, .. } = *place;
+        place.check(Reads::Features)?;
+        let source = Source::of_stage1(run, data);
+        let growing = Growing::open(source, Some(run.to_owned()), (dataset, data), device)?;
+        Ok(Box::new(ReconstructionParts { growing, device: device.clone() }))
+    }
+}
+
+/// A graph auto-encoder that scores parts of a graph.
+struct ReconstructionParts<B: GraphBackend> {
+    growing: Growing<B>,
+    device: B::Device,
+}
+
+impl<B: GraphBackend> PartModel<B> for ReconstructionParts<B> {
+    fn hops(&self) -> usize {
+        1 + self.growing.reach()
+    }
+
+    fn of_all(&self, dataset: &Dataset) -> Result<OfAll> {
+        Ok(OfAll { embeddings: Some(self.growing.of_all(dataset, &self.device)?), ..OfAll::default() })
+    }
+
+    /// NaN for a target without edges.
+    fn scores(&self, part: &Part, all: &OfAll) -> Result<Vec<f32>> {
+        let z = self.growing.of_part(part, all.rows())?;
+        let error = reconstruction_error(&part.dataset.graph, z.as_f32());
+        Ok(part.targets.iter().map(|&node| score_of_error(error(node as usize))).collect())
+    }
+
+    fn explain(
+        &self,
+        part: &Part,
+        all: &OfAll,
+        names: &Names,
+        node: u32,
+        probability: Option<f64>,
+    ) -> Result<Explanation> {
+        let z = self.growing.of_part(part, all.rows())?;
+        stage1::explain(names, z.as_f32(), probability, None, node)
     }
 }

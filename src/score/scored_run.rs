@@ -11,7 +11,7 @@ use crate::config::{AutoConfig, ClassifyConfig, RunConfig, Stage2Config, Stage2I
 use crate::data::class_split::ClassSplit;
 use crate::data::split::{Split, SplitFractions};
 use crate::error::{Error, Result};
-use crate::graph::{Dataset, EdgeReading, Filling, open_embeddings};
+use crate::graph::{Dataset, EdgeReading, open_embeddings};
 use crate::infer::tree_table::reconstruction_scores;
 use crate::metrics::Calibration;
 use crate::run::RunDir;
@@ -198,12 +198,6 @@ impl ScoredRun {
             ensemble: None,
             warnings: Vec::new(),
         }
-    }
-
-    /// The names of the columns that a network reads, flags of missing values included.
-    pub(super) fn column_names(&self, filling: Option<&Filling>) -> Option<Vec<String>> {
-        let names = self.dataset.feature_names.as_deref();
-        filling.map_or_else(|| names.map(<[String]>::to_vec), |filling| filling.names(names))
     }
 
     /// What lists and reports start from.

@@ -1,5 +1,7 @@
 //! Stage 3: scores and explanations of a tree ensemble.
 
+use std::path::{Path, PathBuf};
+
 use graphsieve_kernels::GraphBackend;
 
 use super::explain::Explanation;
@@ -7,14 +9,18 @@ use super::explain::names::Names;
 use super::explain::similar::Known;
 use super::explain::stage3::{self, Forest};
 use super::fits::check_data;
-use super::model::{Model, check_one, check_unused, other_task};
+use super::model::{Model, OfAll, PartModel, Place, check_one, check_unused, other_task};
 use super::{Computed, ScoreOptions, ScoredRun, Scores};
 use crate::config::RunConfig;
 use crate::error::Result;
+use crate::features::FeatureTable;
 use crate::graph::{Dataset, Spill};
-use crate::infer::tree_table::{TableOptions, table};
+use crate::infer::embed::Growing;
+use crate::infer::tree_table::{TableModel, TableOptions, table};
+use crate::live::Part;
 use crate::models::tree_ensemble::TreeCheckpoint;
 use crate::run::bundle::{Bundle, Reads};
+use crate::trees::Matrix;
 
 /// Trees.
 pub(super) struct Trees(pub TreeCheckpoint);
@@ -56,5 +62,75 @@ impl<B: GraphBackend> Model<B> for Trees {
         let known = embeddings.as_ref().and_then(|z| Known::of(run, z));
         let forest = Forest { names, checkpoint: &self.0, table: &table, data: &run.data, known: known.as_ref() };
         nodes.iter().map(|&node| forest.explain::<B>(run.probability(node), node, device)).collect()
+    }
+
+    fn prepared(self: Box<Self>, place: &Place<'_, B>) -> Result<Box<dyn PartModel<B>>> {
+        let Place { run, dataset, data, device, .. } = *place;
+        place.check(Reads::Features)?;
+        let options = TableOptions { checkpoint: run, run: Some(run), data, input: None, spill: &Spill::default() };
+        let tables = TableModel::<B>::open(&options, &self.0, dataset, device)?;
+        if !place.tells_ages() && tables.reads_ages() {
+            return Err(place.refused("ages of edges that events tell", "ages since the latest of all edges"));
+        }
+        let growing = match tables.reads_embeddings() {
+            true => {
+                let (source, weights) = (tables.source().clone(), tables.weights().map(Path::to_owned));
+                Some(Growing::open(source, weights, (dataset, data), device)?)
+            }
+            false => None,
+        };
+        Ok(Box::new(TreeParts { checkpoint: self.0, tables, growing, data: data.to_owned(), device: device.clone() }))
+    }
+}
+
+/// Trees that score parts of a graph.
+struct TreeParts<B: GraphBackend> {
+    checkpoint: TreeCheckpoint,
+    tables: TableModel<B>,
+    growing: Option<Growing<B>>,
+    data: PathBuf,
+    device: B::Device,
+}
+
+impl<B: GraphBackend> TreeParts<B> {
+    fn table(&self, part: &Part, all: &OfAll) -> Result<FeatureTable> {
+        let labels = all.labels.of_part(&part.refreshed, part.dataset.events.as_ref());
+        let z = |_: &Spill| match &self.growing {
+            Some(growing) => growing.of_part(part, all.rows()),
+            None => unreachable!("embeddings are asked for where they are read"),
+        };
+        let table = self.tables.table(&part.dataset, &self.data, &labels, z, (&Spill::default(), false))?;
+        self.checkpoint.check_columns(table.columns(), &self.data)?;
+        Ok(table)
+    }
+}
+
+impl<B: GraphBackend> PartModel<B> for TreeParts<B> {
+    fn hops(&self) -> usize {
+        self.tables.reach() + self.growing.as_ref().map_or(0, Growing::reach)
+    }
+
+    fn of_all(&self, dataset: &Dataset) -> Result<OfAll> {
+        let embeddings = self.growing.as_ref().map(|growing| growing.of_all(dataset, &self.device)).transpose()?;
+        Ok(OfAll { embeddings, labels: self.tables.labels(dataset, &self.data)? })
+    }
+
+    fn scores(&self, part: &Part, all: &OfAll) -> Result<Vec<f32>> {
+        let table = self.table(part, all)?;
+        let rows: Vec<f32> = part.targets.iter().flat_map(|&node| table.row(node as usize)).collect();
+        self.checkpoint.ensemble.predict(&Matrix::f32(&rows, table.columns().len())?)
+    }
+
+    fn explain(
+        &self,
+        part: &Part,
+        all: &OfAll,
+        names: &Names,
+        node: u32,
+        probability: Option<f64>,
+    ) -> Result<Explanation> {
+        let table = self.table(part, all)?;
+        let forest = Forest { names, checkpoint: &self.checkpoint, table: &table, data: &self.data, known: None };
+        forest.explain::<B>(probability, node, &self.device)
     }
 }

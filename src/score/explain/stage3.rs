@@ -10,7 +10,7 @@ use super::similar::Known;
 use super::{MOST_NEIGHBOURS, by_magnitude};
 use crate::error::Result;
 use crate::features::{Execution, FeatureTable, IncidentValues, Neighbourhood};
-use crate::graph::{Adjacency, Features, HeteroGraph, RelationSpec};
+use crate::graph::{Adjacency, Features, HeteroGraph, Relation};
 use crate::infer::tree_table::{EMBEDDING, STAGE2_EMBEDDING};
 use crate::models::tree_ensemble::{TreeCheckpoint, TreeEnsemble};
 use crate::trees::Matrix;
@@ -113,7 +113,7 @@ impl Forest<'_> {
         let edges = config.edge_values.then(|| IncidentValues::of(names.dataset)).transpose()?;
         let mut parts = Vec::with_capacity(ends.len());
         for end in ends {
-            let without = ego.without(node, end)?;
+            let without = ego.without(node, end);
             let of_ego =
                 Neighbourhood::new(&without, &ego.features, config)?.table::<B>(device, Execution::default())?;
             debug_assert_eq!(of_ego.columns().len(), width, "{}", self.data.display());
@@ -159,7 +159,7 @@ fn first_relation(graph: &HeteroGraph, node: u32, source: u32) -> usize {
     let types = graph.node_types();
     let [dst, src] = [node, source].map(|node| graph.type_of(node as usize));
     let [row, column] = [(node, dst), (source, src)].map(|(node, t)| node as usize - types[t].offset);
-    let leads = |relation: &crate::graph::Relation| {
+    let leads = |relation: &Relation| {
         (relation.src, relation.dst) == (src, dst) && relation.forward.row(row).contains(&(column as u32))
     };
     graph.relations().iter().position(leads).unwrap_or_default()
@@ -212,15 +212,13 @@ impl<'a> Ego<'a> {
     }
 
     /// The graph of these nodes without the edges between `a` and `b`.
-    fn without(&self, a: u32, b: u32) -> Result<HeteroGraph> {
+    fn without(&self, a: u32, b: u32) -> HeteroGraph {
         let types = self.graph.node_types();
         let first = |t: usize| self.nodes.partition_point(|&node| (node as usize) < types[t].offset);
         let count = |t: usize| {
             self.nodes.partition_point(|&node| (node as usize) < types[t].offset + types[t].count) - first(t)
         };
-        let node_types = (0..types.len()).map(|t| (types[t].name.clone(), count(t))).collect();
-        let mut relations = Vec::new();
-        for relation in self.graph.relations() {
+        let kept = |relation: &Relation| {
             let (src, dst) = (relation.src, relation.dst);
             let mut edges = Vec::new();
             for (row, &node) in self.nodes[first(dst)..first(dst) + count(dst)].iter().enumerate() {
@@ -232,16 +230,10 @@ impl<'a> Ego<'a> {
                     }
                 }
             }
-            relations.push(RelationSpec {
-                name: relation.name.clone(),
-                src,
-                dst,
-                stream: relation.stream.clone(),
-                primary: relation.primary,
-                adjacency: Adjacency::from_edges(count(dst), count(src), &edges),
-            });
-        }
-        HeteroGraph::new(node_types, relations)
+            Adjacency::from_edges(count(dst), count(src), &edges)
+        };
+        let counts: Vec<usize> = (0..types.len()).map(count).collect();
+        self.graph.with_rows(&counts, self.graph.relations().iter().map(kept).collect())
     }
 }
 
@@ -251,7 +243,7 @@ mod tests {
 
     use super::*;
     use crate::features::NeighbourhoodConfig;
-    use crate::graph::Dataset;
+    use crate::graph::{Dataset, RelationSpec};
 
     /// A path of typed nodes: users 0 to 5, products 6 to 8.
     fn dataset() -> Dataset {
@@ -287,14 +279,14 @@ mod tests {
         for node in 0..9 {
             let ego = Ego::around(&dataset.graph, node, 3, features);
             // Nothing is cut between a node and itself.
-            let part = of(&ego.without(node, node).unwrap(), &ego.features);
+            let part = of(&ego.without(node, node), &ego.features);
             let row = part.row(ego.number(node).unwrap());
             for (at, (a, b)) in whole.row(node as usize).iter().zip(row).enumerate() {
                 assert!((a - b).abs() < 1e-5, "node {node}, {}: {a} and {b}", whole.columns()[at].name);
             }
         }
         let ego = Ego::around(&dataset.graph, 0, 3, features);
-        let cut = of(&ego.without(0, 6).unwrap(), &ego.features);
+        let cut = of(&ego.without(0, 6), &ego.features);
         assert_ne!(cut.row(ego.number(0).unwrap()), whole.row(0));
     }
 
