@@ -1,7 +1,5 @@
 //! The graphs over all nodes that columns are computed over.
 
-use std::sync::Arc;
-
 use super::spans::{places, unite};
 use crate::config::{NeighbourhoodConfig, Over};
 use crate::error::{Error, Result};
@@ -119,7 +117,7 @@ pub(super) fn views(graph: &HeteroGraph, config: &NeighbourhoodConfig) -> Result
     if !config.looks_at_neighbours() {
         return Ok(Vec::new());
     }
-    let groups = groups(graph.relations());
+    let groups = groups(graph);
     let of_relation = |group: &Vec<&Relation>| View::of(graph, group, config.self_loops, name(group));
     if config.over == Over::Relations {
         return groups.iter().map(of_relation).collect();
@@ -146,17 +144,18 @@ fn name(group: &[&Relation]) -> String {
 }
 
 /// Every relation, with its reverse where the two lead between different types.
-fn groups(relations: &[Relation]) -> Vec<Vec<&Relation>> {
-    let mut groups: Vec<Vec<&Relation>> = Vec::new();
-    for relation in relations {
-        let is_reverse = |first: &Relation| {
-            let crosses = first.src != first.dst && (first.src, first.dst) == (relation.dst, relation.src);
-            crosses && Arc::ptr_eq(&first.forward, &relation.reverse)
+fn groups(graph: &HeteroGraph) -> Vec<Vec<&Relation>> {
+    let relations = graph.relations();
+    let mut groups: Vec<Vec<usize>> = Vec::new();
+    for (at, relation) in relations.iter().enumerate() {
+        let is_reverse = |first: usize| {
+            let Relation { src, dst, .. } = relations[first];
+            src != dst && (src, dst) == (relation.dst, relation.src) && graph.reverse_of(at) == Some(first)
         };
         match groups.iter_mut().find(|group| group.len() == 1 && is_reverse(group[0])) {
-            Some(group) => group.push(relation),
-            None => groups.push(vec![relation]),
+            Some(group) => group.push(at),
+            None => groups.push(vec![at]),
         }
     }
-    groups
+    groups.into_iter().map(|group| group.into_iter().map(|at| &relations[at]).collect()).collect()
 }

@@ -126,6 +126,16 @@ impl EdgeMatrix {
         Self { width: self.width + other.width, values }
     }
 
+    /// The rows of some, which are equally wide, one behind another.
+    ///
+    /// # Panics
+    /// Without any, and for rows of other widths.
+    pub fn joined(parts: &[&Self]) -> Self {
+        let width = parts.first().map_or(0, |part| part.width);
+        assert!(width > 0 && parts.iter().all(|part| part.width == width), "EdgeMatrix: expected rows of one width");
+        Self { width, values: parts.iter().flat_map(|part| &part.values).copied().collect() }
+    }
+
     /// Those of some entries, in their order.
     ///
     /// # Panics

@@ -5,6 +5,7 @@ mod edge_values;
 mod histories;
 mod induced;
 mod pairs;
+mod rows;
 mod two_hops;
 mod unlike;
 
@@ -108,6 +109,8 @@ pub struct HeteroGraph {
     relations: Vec<Relation>,
     /// By global id, where a model was given any; see [`times_of`](Self::times_of).
     times: Option<Arc<[i32]>>,
+    /// By relation; see [`reverse_of`](Self::reverse_of).
+    reverses: Arc<[Option<usize>]>,
 }
 
 /// Names, source, destination and stream of the marketplace preset; types are user, product, seller.
@@ -185,6 +188,12 @@ impl HeteroGraph {
     /// Relations in the order of declaration.
     pub fn relations(&self) -> &[Relation] {
         &self.relations
+    }
+
+    /// The relation that is the reverse of another one, given by its place; itself where every edge has its mirror image.
+    /// Of a part of a graph ([`with_rows`](Self::with_rows)) that is what they are in the whole.
+    pub fn reverse_of(&self, relation: usize) -> Option<usize> {
+        self.reverses.get(relation).copied().flatten()
     }
 
     /// Number of nodes of all types.
@@ -312,7 +321,10 @@ impl HeteroGraph {
                     .into(),
             });
         }
-        Ok(Self { node_types, relations, times: None })
+        let reverse_of =
+            |relation: &Relation| relations.iter().position(|other| Arc::ptr_eq(&other.forward, &relation.reverse));
+        let reverses = relations.iter().map(reverse_of).collect();
+        Ok(Self { node_types, relations, times: None, reverses })
     }
 }
 

@@ -56,7 +56,8 @@ impl HeteroGraph {
         }
         let kept =
             |times: &Arc<[i32]>| times.iter().zip(keep).filter(|(_, keep)| **keep).map(|(&time, _)| time).collect();
-        Self { node_types, relations, times: self.times.as_ref().map(kept) }
+        let times = self.times.as_ref().map(kept);
+        Self { node_types, relations, times, reverses: self.reverses.clone() }
     }
 }
 

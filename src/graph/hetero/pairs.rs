@@ -46,7 +46,8 @@ impl HeteroGraph {
             },
         };
         let relations = self.relations.iter().zip(given).map(relation).collect();
-        Self { node_types: self.node_types.clone(), relations, times: self.times.clone() }
+        let (node_types, times, reverses) = (self.node_types.clone(), self.times.clone(), self.reverses.clone());
+        Self { node_types, relations, times, reverses }
     }
 
     /// Whether an edge of any relation leads from one of two nodes, given by global ids, to the other.
