@@ -13,6 +13,7 @@ use std::time::Instant;
 
 use rayon::prelude::*;
 
+pub(crate) use self::ages::from_the_first;
 use super::adjacency::Rows;
 use super::classes::Classes;
 use super::directory::write_directory;

@@ -90,6 +90,7 @@ pub use adjacency::{Adjacency, AdjacencyError, Rows};
 pub use array::Array;
 pub use classes::{Classes, Masks};
 pub use dataset::Dataset;
+pub(crate) use dataset::from_the_first;
 pub(crate) use directory::write_directory;
 pub use disk::Disk;
 pub(crate) use disk::{ArrayWriter, Record, Sorter};

@@ -4,15 +4,51 @@
 //! |---|---|
 //! | `change.rs` | what can be appended, as a user writes it |
 //! | `row.rs` | the same in numbers: ids, columns, times |
-//! | `part.rs` | the neighbourhood of some nodes as data of their own, which a model reads |
+//! | `live.rs` | the graph that many read and one changes |
+//! | `state.rs`, `base.rs`, `delta.rs` | what it is made of: a data set, and what became of it |
+//! | `names.rs`, `lists.rs` | ids by number and numbers by id; lists by node |
+//! | `view.rs` | rows, times and features as they are with all that was appended |
+//! | `plan.rs`, `append.rs` | what rows would append, checked, and appending it |
+//! | `derived.rs` | what columns that depend on other rows are asked for |
+//! | `part.rs`, `extract.rs`, `draw.rs` | the neighbourhood of some nodes as data of their own, which a model reads |
+//! | `look.rs` | what is known of a node |
+//! | `compact.rs` | all of it as one data directory |
 //!
 //! A [`Change`] names its node type or relation and has the columns of that table, as the description of the import
 //! calls them; it is read into [`Row`]s, which are appended. What a model sees of a node is a [`Part`].
+//!
+//! # Order
+//! A row of the graph has the entries of the base first and appended ones behind them, as they came; compaction keeps
+//! that order. Earlier events of the same entity are in the order of time, those of one time as they came: one that
+//! comes late has its place there, and later ones see it, as if all had been imported at once. So a part depends on
+//! what was appended, not on when the base was last made. What an event sees has a smaller time than it.
 
+mod append;
+mod base;
 mod change;
+mod compact;
+mod delta;
+mod derived;
+mod draw;
+mod extract;
+mod lists;
+#[allow(clippy::module_inception)]
+mod live;
+mod look;
+mod names;
 mod part;
+mod plan;
 mod row;
+mod state;
+#[cfg(test)]
+mod tests;
+mod view;
 
 pub use change::{Change, EdgeChange, NodeChange, NodeKey};
+pub use derived::{Derived, EdgeAt, EventAt, Independent, Rebaser};
+pub use draw::Draw;
+pub use live::{Compacted, Count, Live, LiveStats};
+pub use look::{Joined, Neighbour, NodeView};
 pub use part::Part;
+pub use plan::Appended;
 pub use row::{EdgeRow, NodeRow, Row};

@@ -9,6 +9,7 @@ mod neighbour;
 
 pub use batch::{Block, MiniBatch};
 pub use config::{Fanout, SamplerConfig, check_draw, weights_of};
+pub(crate) use graphsieve_kernels::distinct;
 pub use neighbour::{EdgePlace, NeighbourSampler, SampleScratch};
 
 #[cfg(test)]

@@ -7,7 +7,7 @@
 
 use rayon::prelude::*;
 
-use super::description::{Description, History, NodeTable};
+use super::description::{Description, NodeTable};
 use super::edge_list::{Edge, EdgeList, key};
 use super::edges::RelationEdges;
 use super::nodes::{Fact, NodeType, Values};
@@ -202,14 +202,11 @@ pub(super) fn one_way(relations: &mut [RelationEdges], types: &[NodeType]) -> Re
     Ok(notes)
 }
 
-/// `earlier_{relation}`: every event and the latest `history` events of smaller times that name the same entity, in the
-/// order of time. The events of an entity are there once: what an event is joined to is a span of them.
-pub(super) fn earlier(named: &Named, times: &[i64], entities: usize, history: History) -> Adjacency {
-    let most = match history {
-        History::Latest(most) => most as usize,
-        History::All => usize::MAX,
-    };
-    let entity_of = |event: u32| Some(named.of_event[event as usize] as usize).filter(|&entity| entity < entities);
+/// `earlier_{relation}`: every event and the latest `most` events of smaller times that name the same entity, in the
+/// order of time. The events of an entity are there once: what an event is joined to is a span of them. `of_event` is
+/// the entity of each, [`Events::NO_NODE`] for none.
+pub(crate) fn earlier(of_event: &[u32], times: &[i64], entities: usize, most: usize) -> Adjacency {
+    let entity_of = |event: u32| Some(of_event[event as usize] as usize).filter(|&entity| entity < entities);
     let mut order: Vec<u32> = (0..times.len() as u32).filter(|&event| entity_of(event).is_some()).collect();
     order.par_sort_unstable_by_key(|&event| (entity_of(event), times[event as usize], event));
     let (mut row_start, mut row_end) = (vec![0; times.len()], vec![0; times.len()]);
@@ -260,23 +257,21 @@ mod tests {
     fn an_event_is_joined_to_the_latest_earlier_ones_of_its_entity_and_to_none_of_its_own_time() {
         let times = [5, 1, 5, 9, 2, 7, 9];
         let none = Events::NO_NODE;
-        let of_events =
-            |of_event: &[u32]| Named { relation: "r".into(), events: 0, entity: 1, of_event: of_event.into() };
         let entities = [0, 0, 0, 0, 1, none, 0];
-        let rows = |history| {
-            let adjacency = earlier(&of_events(&entities), &times, 2, history);
+        let rows = |most| {
+            let adjacency = earlier(&entities, &times, 2, most);
             // Every event that names an entity is stored once.
             assert_eq!((adjacency.col_idx(), adjacency.num_rows()), (&[1, 0, 2, 3, 6, 4][..], 7));
             (0..7).map(|event| adjacency.row(event).to_vec()).collect::<Vec<_>>()
         };
-        let all = rows(History::All);
+        let all = rows(usize::MAX);
         let no: Vec<u32> = Vec::new();
         assert_eq!(all, [vec![1], no.clone(), vec![1], vec![1, 0, 2], no.clone(), no.clone(), vec![1, 0, 2]]);
-        assert_eq!(rows(History::Latest(9)), all);
-        assert_eq!(rows(History::Latest(2))[3], [0, 2]);
-        assert_eq!(rows(History::Latest(1)), [vec![1], no.clone(), vec![1], vec![2], no.clone(), no, vec![2]]);
+        assert_eq!(rows(9), all);
+        assert_eq!(rows(2)[3], [0, 2]);
+        assert_eq!(rows(1), [vec![1], no.clone(), vec![1], vec![2], no.clone(), no, vec![2]]);
         // Whatever comes later changes nothing before.
-        let adjacency = earlier(&of_events(&entities[..6]), &times[..6], 2, History::All);
+        let adjacency = earlier(&entities[..6], &times[..6], 2, usize::MAX);
         assert_eq!((0..6).map(|event| adjacency.row(event).to_vec()).collect::<Vec<_>>(), all[..6]);
     }
 }

@@ -279,6 +279,7 @@ use serde::Serialize;
 
 pub use description::Description;
 pub use edges::HubCounts;
+pub(crate) use events::earlier;
 pub use export::{ExportOptions, ExportSummary, TableFormat, export};
 pub use stored::{
     IMPORT_BINARY, IMPORT_FILE, UnknownCategories, earlier_in_words, fit_of, fitted_times, looks_ahead,
@@ -538,7 +539,8 @@ pub fn import(options: &ImportOptions, progress: &dyn Fn(Progress)) -> Result<Im
         let history = description.nodes[named.events].history;
         let times = events::times(&types[named.events]).unwrap_or_default();
         if history != History::Latest(0) {
-            let adjacency = events::earlier(named, &times, types[named.entity].ids.len(), history);
+            let entities = types[named.entity].ids.len();
+            let adjacency = events::earlier(&named.of_event, &times, entities, history.most());
             relations.push(RelationEdges::of_events(format!("earlier_{}", named.relation), named.events));
             merged.push(Merged::of_events(adjacency));
         }

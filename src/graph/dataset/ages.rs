@@ -82,7 +82,7 @@ impl Dataset {
 }
 
 /// Seconds from the first event on; entities get 0, which nothing reads.
-fn from_the_first(times: &[i64]) -> Result<Arc<[i32]>> {
+pub(crate) fn from_the_first(times: &[i64]) -> Result<Arc<[i32]>> {
     let of_events = || times.iter().filter(|time| **time != Events::NO_TIME).copied();
     let first = of_events().min().unwrap_or_default();
     let since = |&time: &i64| match time {

@@ -106,7 +106,7 @@ impl Relation {
 impl Adjacency {
     /// By entry of `reverse`, which holds the edges of `self` the other way round, the entry here that is the same
     /// edge. Of edges between the same two nodes the first here is the first there.
-    fn entries_in(&self, reverse: &Adjacency) -> Vec<usize> {
+    pub(crate) fn entries_in(&self, reverse: &Adjacency) -> Vec<usize> {
         // The edges of every column, by row and in the order of entries: a counting sort keeps them so.
         let mut next: Vec<u64> = vec![0; self.num_cols() + 1];
         for &col in self.col_idx() {

@@ -20,6 +20,14 @@ impl Default for History {
 }
 
 impl History {
+    /// How many these are.
+    pub fn most(self) -> usize {
+        match self {
+            Self::Latest(most) => most as usize,
+            Self::All => usize::MAX,
+        }
+    }
+
     pub(super) fn is_default(&self) -> bool {
         *self == Self::default()
     }

@@ -1,0 +1,155 @@
+//! Rows that become part of a graph, for good or for a single call.
+
+use std::collections::HashSet;
+
+use super::base::Base;
+use super::delta::{Delta, NewEdge};
+use super::derived::{Derived, EdgeAt, EventAt};
+use super::plan::{Appended, Plan, Until, label_of, plan};
+use super::row::Row;
+use super::state::State;
+use super::view::{Place, View};
+use crate::error::Result;
+use crate::graph::Events;
+
+/// An event with what it names.
+pub(super) struct NamedEvent {
+    node_type: usize,
+    local: u32,
+    time: i64,
+    value: Option<f32>,
+    label: Option<(u8, i64)>,
+    entities: Vec<(usize, u32)>,
+}
+
+/// What a single call appends for itself.
+pub(super) struct Overlay {
+    pub delta: Delta,
+    /// Edges between nodes that are no events.
+    pub edges: Vec<EdgeAt>,
+}
+
+impl NamedEvent {
+    pub fn of(view: View, node_type: usize, local: u32) -> Self {
+        let value = match view.place(node_type, local) {
+            Place::Appended(nodes, at) => nodes.value[at],
+            Place::Base(global) => {
+                let events = view.base().dataset.events.as_ref();
+                events.and_then(|events| events.amount.as_ref()).map_or(f32::NAN, |amount| amount[global])
+            }
+        };
+        let entity = |relation: usize| Some((relation, view.entity(relation, local)?));
+        Self {
+            node_type,
+            local,
+            time: view.time(node_type, local),
+            value: Some(value).filter(|value| !value.is_nan()),
+            label: view.label(node_type, local),
+            entities: view.base().entity_relations(node_type).filter_map(entity).collect(),
+        }
+    }
+
+    pub fn at(&self) -> EventAt<'_> {
+        let Self { node_type, local, time, value, label, .. } = *self;
+        EventAt { node_type, local, time, value, label, entities: &self.entities }
+    }
+}
+
+impl State {
+    /// Appends all rows or none.
+    ///
+    /// # Errors
+    /// As [`plan`].
+    pub fn append(&mut self, rows: &[Row], until: Until) -> Result<Appended> {
+        let plan = plan(View { state: self, overlay: None }, rows, until)?;
+        let base = self.base.clone();
+        put(&base, &plan, &mut self.delta);
+        for (local, row) in &plan.told {
+            if let Some(label) = row.label {
+                self.put_label(row.node_type, *local, label, row.known.unwrap_or(Events::NEVER));
+            }
+        }
+        let events = events_of(View { state: self, overlay: None }, &plan);
+        let events: Vec<EventAt> = events.iter().map(NamedEvent::at).collect();
+        self.derived.append(&events, &static_edges(&base, &plan));
+        fill(&*self.derived, &events, &[], &mut self.delta);
+        let latest = plan.edges.iter().filter_map(|edge| edge.time).max();
+        self.latest = self.latest.max(latest.unwrap_or(i64::MIN));
+        Ok(plan.counts)
+    }
+
+    /// What rows would add, for a single call.
+    ///
+    /// # Errors
+    /// As [`plan`].
+    pub fn overlay(&self, rows: &[Row], until: Until) -> Result<Overlay> {
+        let view = View { state: self, overlay: None };
+        let plan = plan(view, rows, until)?;
+        let counts: Vec<u32> = (0..self.base.of_events.len()).map(|t| view.count(t)).collect();
+        let mut delta = Delta::behind(&counts, &self.base.ends);
+        put(&self.base, &plan, &mut delta);
+        let events = events_of(View { state: self, overlay: Some(&delta) }, &plan);
+        let events: Vec<EventAt> = events.iter().map(NamedEvent::at).collect();
+        fill(&*self.derived, &events, &events, &mut delta);
+        Ok(Overlay { delta, edges: static_edges(&self.base, &plan) })
+    }
+}
+
+fn put(base: &Base, plan: &Plan, delta: &mut Delta) {
+    let width = base.width();
+    for new in &plan.nodes {
+        let nodes = &mut delta.nodes[new.node_type];
+        nodes.names.push(new.id);
+        match new.row {
+            Some(row) => nodes.features.extend_from_slice(&row.features),
+            None => {
+                let unnamed = plan.unnamed.get(&new.node_type);
+                nodes.features.extend(unnamed.into_iter().flatten().take(width));
+                nodes.features.resize(width * nodes.names.len(), half::f16::ZERO);
+            }
+        }
+        let number = |value: Option<f32>| value.unwrap_or(f32::NAN);
+        nodes.time.push(new.row.and_then(|row| row.time).unwrap_or(Events::NO_TIME));
+        nodes.value.push(number(new.row.and_then(|row| row.value)));
+        nodes.amount.push(number(new.row.and_then(|row| row.amount)));
+        nodes.label.push(new.row.map_or(super::delta::NONE, label_of));
+        nodes.known.push(new.row.and_then(|row| row.known).unwrap_or(Events::NEVER));
+        nodes.has_row.push(new.row.is_some());
+        nodes.is_gone.push(false);
+    }
+    for (local, row) in &plan.told {
+        delta.rows.insert((row.node_type, *local), row.features.as_slice().into());
+    }
+    plan.edges.iter().for_each(|edge| delta.push_edge(edge));
+}
+
+/// The new events, and those that were there and now name something.
+fn events_of(view: View, plan: &Plan) -> Vec<NamedEvent> {
+    let base = view.base();
+    let new = plan.nodes.iter().filter(|new| base.of_events[new.node_type]).map(|new| (new.node_type, new.local));
+    let new: Vec<(usize, u32)> = new.collect();
+    let mut seen: HashSet<(usize, u32)> = new.iter().copied().collect();
+    let names = |edge: &NewEdge| {
+        let [src, dst] = base.ends[edge.relation];
+        (base.of_events[dst] && !base.of_events[src]).then_some((dst, edge.dst))
+    };
+    let late: Vec<_> = plan.edges.iter().filter_map(names).filter(|event| seen.insert(*event)).collect();
+    new.into_iter().chain(late).map(|(node_type, local)| NamedEvent::of(view, node_type, local)).collect()
+}
+
+fn static_edges(base: &Base, plan: &Plan) -> Vec<EdgeAt> {
+    let is_static = |edge: &&NewEdge| base.ends[edge.relation].iter().all(|&end| !base.of_events[end]);
+    let edge =
+        |&NewEdge { relation, src, dst, weight, time, .. }: &NewEdge| EdgeAt { relation, src, dst, weight, time };
+    plan.edges.iter().filter(is_static).map(edge).collect()
+}
+
+/// Gives the events that a delta has their derived columns.
+fn fill(derived: &dyn Derived, events: &[EventAt], overlay: &[EventAt], delta: &mut Delta) {
+    for event in events {
+        let nodes = &mut delta.nodes[event.node_type];
+        let Some(at) = nodes.at(event.local) else { continue };
+        let width = nodes.features.len() / nodes.names.len();
+        derived.of_event(event, overlay, &mut nodes.features[at * width..(at + 1) * width]);
+    }
+}
