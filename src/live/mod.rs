@@ -4,15 +4,18 @@
 //! |---|---|
 //! | `change.rs` | what can be appended, as a user writes it |
 //! | `row.rs` | the same in numbers: ids, columns, times |
+//! | `derived.rs` | what columns that depend on other rows are asked for |
 //! | `part.rs` | the neighbourhood of some nodes as data of their own, which a model reads |
 //!
 //! A [`Change`] names its node type or relation and has the columns of that table, as the description of the import
 //! calls them; it is read into [`Row`]s, which are appended. What a model sees of a node is a [`Part`].
 
 mod change;
+mod derived;
 mod part;
 mod row;
 
 pub use change::{Change, EdgeChange, NodeChange, NodeKey};
+pub use derived::{Derived, EdgeAt, EventAt};
 pub use part::Part;
 pub use row::{EdgeRow, NodeRow, Row};

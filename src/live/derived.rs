@@ -1,0 +1,78 @@
+//! Columns of the feature matrix that follow from other rows than the node's own.
+
+use half::f16;
+
+use crate::error::Result;
+use crate::graph::Dataset;
+
+/// An event with what it names. Nodes are numbered within their types: those of the base as there, appended ones
+/// behind them, those of a single call behind these.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct EventAt<'a> {
+    /// Index of the node type.
+    pub node_type: usize,
+    pub local: u32,
+    /// In seconds since 1970.
+    pub time: i64,
+    /// What windows add up.
+    pub value: Option<f32>,
+    /// The label and when it became known.
+    pub label: Option<(u8, i64)>,
+    /// Relations from entities to the event, by index, and the entity in each.
+    pub entities: &'a [(usize, u32)],
+}
+
+/// An edge between nodes that are no events, in the direction of its relation.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct EdgeAt {
+    /// Index of the relation.
+    pub relation: usize,
+    pub src: u32,
+    pub dst: u32,
+    pub weight: Option<f32>,
+    /// In seconds since 1970.
+    pub time: Option<i64>,
+}
+
+/// What keeps the columns that depend on other rows: windows of events, figures of the edges of a node.
+pub trait Derived: Send + Sync {
+    /// Whether a column depends on other rows. Such columns are not compared where a row repeats an id.
+    fn is_derived(&self, column: usize) -> bool;
+
+    /// The features of a node that only edges name.
+    fn of_unnamed(&self, node_type: usize) -> Vec<f16>;
+
+    /// How many earlier events of the same entity an event is joined to by `earlier_{relation}`.
+    fn history(&self, relation: &str) -> usize;
+
+    /// Takes in what was appended, which cannot fail. An event may come once more, with an entity that was not known
+    /// before.
+    fn append(&mut self, events: &[EventAt], edges: &[EdgeAt]);
+
+    /// Fills in the derived columns of an event. It may be one of `overlay`, which counts as if it had been appended.
+    fn of_event(&self, event: &EventAt, overlay: &[EventAt], features: &mut [f16]);
+
+    /// Fills in the derived columns of a node that is no event; `overlay` counts as if it had been appended.
+    fn of_node(&self, node_type: usize, local: u32, overlay: &[EdgeAt], features: &mut [f16]);
+
+    /// Whether the derived columns of a node of the base are others than those that are stored there.
+    fn is_changed(&self, node_type: usize, local: u32) -> bool;
+
+    /// Takes in a label that came later than its event.
+    fn label(&mut self, event: &EventAt, label: u8, known: i64);
+
+    /// Leaves a node and its edges out of everything.
+    fn forget(&mut self, node_type: usize, local: u32);
+
+    /// Leaves out what is older than `time`.
+    fn drop_before(&mut self, time: i64);
+
+    /// The same of a new base, whose features are filled in, and of nothing that was appended.
+    ///
+    /// # Errors
+    /// Those of reading the base.
+    fn rebased(&self, base: &Dataset) -> Result<Box<dyn Derived>>;
+
+    /// Bytes that it takes.
+    fn bytes(&self) -> u64;
+}
