@@ -34,6 +34,9 @@ pub struct EdgeAt {
     pub time: Option<i64>,
 }
 
+/// Makes what keeps the columns of a base; fails where that cannot be read.
+pub type Rebaser = Box<dyn FnOnce(&Dataset) -> Result<Box<dyn Derived>> + Send>;
+
 /// What keeps the columns that depend on other rows: windows of events, figures of the edges of a node.
 pub trait Derived: Send + Sync {
     /// Whether a column depends on other rows. Such columns are not compared where a row repeats an id.
@@ -67,12 +70,57 @@ pub trait Derived: Send + Sync {
     /// Leaves out what is older than `time`.
     fn drop_before(&mut self, time: i64);
 
-    /// The same of a new base, whose features are filled in, and of nothing that was appended.
-    ///
-    /// # Errors
-    /// Those of reading the base.
-    fn rebased(&self, base: &Dataset) -> Result<Box<dyn Derived>>;
+    /// What makes the same of a new base, whose features are filled in, and of nothing that was appended.
+    fn rebaser(&self) -> Rebaser;
 
     /// Bytes that it takes.
     fn bytes(&self) -> u64;
+}
+
+/// Columns none of which depends on other rows. A node that only edges name has zeros in all of them.
+#[derive(Clone, Copy, Debug)]
+pub struct Independent {
+    /// Number of columns.
+    pub columns: usize,
+    /// How many earlier events of the same entity an event is joined to.
+    pub history: usize,
+}
+
+impl Derived for Independent {
+    fn is_derived(&self, _: usize) -> bool {
+        false
+    }
+
+    fn of_unnamed(&self, _: usize) -> Vec<f16> {
+        vec![f16::ZERO; self.columns]
+    }
+
+    fn history(&self, _: &str) -> usize {
+        self.history
+    }
+
+    fn append(&mut self, _: &[EventAt], _: &[EdgeAt]) {}
+
+    fn of_event(&self, _: &EventAt, _: &[EventAt], _: &mut [f16]) {}
+
+    fn of_node(&self, _: usize, _: u32, _: &[EdgeAt], _: &mut [f16]) {}
+
+    fn is_changed(&self, _: usize, _: u32) -> bool {
+        false
+    }
+
+    fn label(&mut self, _: &EventAt, _: u8, _: i64) {}
+
+    fn forget(&mut self, _: usize, _: u32) {}
+
+    fn drop_before(&mut self, _: i64) {}
+
+    fn rebaser(&self) -> Rebaser {
+        let own = *self;
+        Box::new(move |_| Ok(Box::new(own)))
+    }
+
+    fn bytes(&self) -> u64 {
+        0
+    }
 }
