@@ -237,9 +237,7 @@ impl Derived for Columns {
         for windows in &mut self.windows {
             for event in events.iter().filter(|event| event.node_type == windows.node_type) {
                 windows.ids(event, None, &mut ids);
-                if let (Some(numbers), [u32::MAX]) = (&mut windows.pairs, &ids[..])
-                    && let Some(ends) = ends_of(&windows.relations, event)
-                {
+                if let (Some(numbers), Some(ends)) = (&mut windows.pairs, ends_of(&windows.relations, event)) {
                     ids[0] = pair(numbers, ends);
                 }
                 if event.local < windows.running.len() {
@@ -255,17 +253,14 @@ impl Derived for Columns {
         let mut row = Vec::new();
         for windows in self.windows.iter().filter(|windows| windows.node_type == event.node_type) {
             let others = overlay.iter().filter(|other| other.node_type == event.node_type && other.time < event.time);
-            let others: Vec<&EventAt> = others.collect();
             // Pairs that were never seen have numbers for this question.
             let mut more = HashMap::new();
-            let mut all = Vec::with_capacity(1 + others.len());
-            for event in std::iter::once(&event).chain(&others) {
+            let mut all = Vec::new();
+            for event in std::iter::once(event).chain(others) {
                 let mut ids = Vec::new();
                 windows.ids(event, Some(&mut more), &mut ids);
-                all.push((*event, ids));
+                all.push((event.local, windows.fact(event), ids));
             }
-            let guest = |(event, ids): &'_ (&EventAt, Vec<u32>)| (event.local, windows.fact(event), ids.clone());
-            let all: Vec<_> = all.iter().map(guest).collect();
             let guests: Vec<Guest> =
                 all.iter().map(|(event, fact, ids)| Guest { event: *event, fact: *fact, ids }).collect();
             if let [own, guests @ ..] = &guests[..] {
@@ -415,7 +410,7 @@ impl Windows {
             let (src, dst) = (src?, dst?);
             let mut numbers = HashMap::new();
             let both = of_event[src].iter().zip(&of_event[dst]);
-            let of_pairs = both.map(|(&src, &dst)| pair(&mut numbers, [src, dst])).collect();
+            let of_pairs: Vec<u32> = both.map(|(&src, &dst)| pair(&mut numbers, [src, dst])).collect();
             relations = vec![relations[src], relations[dst]];
             (of_event, counts, names) = (vec![of_pairs], vec![numbers.len()], vec!["pair"]);
             pairs = Some(numbers);

@@ -18,6 +18,8 @@ mod derived;
 mod part;
 mod reader;
 mod row;
+#[cfg(test)]
+mod tests;
 
 pub use change::{Change, EdgeChange, NodeChange, NodeKey};
 pub use columns::Columns;

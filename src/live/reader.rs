@@ -39,7 +39,8 @@ struct TypeRows {
     table: Option<usize>,
     /// The column that is 1 for its nodes.
     is_type: Option<usize>,
-    edges: Vec<(OwnEdge, Target)>,
+    /// Edges that a row gives, each with the node type at its other end.
+    edges: Vec<(OwnEdge, Target, usize)>,
     columns: Vec<ColumnInfo>,
     /// Whether nodes have a time.
     is_of_events: bool,
@@ -129,7 +130,10 @@ impl RowReader {
             let own = table.map(|table| tables.own_edges(table)).unwrap_or_default();
             let edges = own.into_iter().map(|edge| {
                 let target = target(&edge.relation)?;
-                Ok((edge, target))
+                let relation = &graph.relations()[target.relation];
+                // The row is the source of the relation of the graph where it is that of its table and nothing turned.
+                let other = if edge.is_src != target.turned { relation.dst } else { relation.src };
+                Ok((edge, target, other))
             });
             let is_type = format!("is_{name}");
             types.push(TypeRows {
@@ -223,6 +227,13 @@ impl RowReader {
         self.types.iter().map(of_type).chain(relations.map(of_relation)).collect()
     }
 
+    /// By node type, the columns of its rows that name other nodes, and the types of these.
+    pub fn named_columns(&self) -> HashMap<String, Vec<(String, String)>> {
+        let of_edge = |(edge, _, other): &(OwnEdge, _, usize)| (edge.column.clone(), self.types[*other].name.clone());
+        let of_type = |of: &TypeRows| (of.name.clone(), of.edges.iter().map(of_edge).collect());
+        self.types.iter().map(of_type).collect()
+    }
+
     /// Rows that were read with a category that no row of the training has, by column.
     pub fn unknown_categories(&self) -> Vec<UnknownCategories> {
         self.tables.as_ref().map(|tables| tables.unknown_categories()).unwrap_or_default()
@@ -282,7 +293,7 @@ impl RowReader {
         let NodeFacts { label, time, known, amount, value } = facts.unwrap_or_default();
         let (id, features) = (change.id.clone(), narrow(&wide));
         let mut rows = vec![Row::Node(NodeRow { node_type, id, features, time, value, amount, label, known })];
-        for (edge, target) in &of.edges {
+        for (edge, target, _) in &of.edges {
             let other = cells(&edge.column)?;
             if other.is_empty() {
                 if edge.may_be_empty {
@@ -296,7 +307,6 @@ impl RowReader {
                 });
             }
             let facts = edge.table.map(|table| tables.edge(table, &cells)).transpose()?.unwrap_or_default();
-            // The row is the source of the relation of the graph where it is that of the table and nothing was turned.
             let [src, dst] = match edge.is_src != target.turned {
                 true => [change.id.clone(), other.into_owned()],
                 false => [other.into_owned(), change.id.clone()],

@@ -149,16 +149,14 @@ impl Windows<'_> {
         let of_type = &types[node_type];
         let (times, values) = (times(of_type).unwrap_or_default(), numbers(of_type, Fact::Value));
         let known = known(of_type, table);
-        let of_table = || named.iter().filter(|named| named.events == node_type);
+        let of_table = || named.iter().filter(move |named| named.events == node_type);
         let called: Vec<_> =
             of_table().map(|named| (named.relation.as_str(), types[named.entity].name.as_str())).collect();
         let names = entity_names(&called, table.ends.as_ref());
-        let entity = |(named, name): (&'_ Named, _)| Entity {
-            name,
-            of_event: &named.of_event,
-            count: types[named.entity].ids.len(),
-        };
-        let entities: Vec<Entity> = of_table().zip(names).map(entity).collect();
+        let entities = of_table().zip(names);
+        let entities: Vec<Entity> = entities
+            .map(|(named, name)| Entity { name, of_event: &named.of_event, count: types[named.entity].ids.len() })
+            .collect();
         let offset: usize = types[..node_type].iter().map(|before| before.ids.len()).sum();
         let delay = table.label.as_ref().and_then(|label| label.delay).map(|delay| delay.0);
         let label = match counted {
@@ -293,9 +291,9 @@ impl FittedWindows {
             None => default,
         };
         WindowConfig {
-            spans: wanted.spans.as_ref().map_or(suited.spans, seconds),
+            spans: wanted.spans.as_deref().map_or(suited.spans, seconds),
             last: wanted.last.clone().unwrap_or(suited.last),
-            one_hop: wanted.one_hop.as_ref().map_or(suited.one_hop, seconds),
+            one_hop: wanted.one_hop.as_deref().map_or(suited.one_hop, seconds),
             labels: counted.is_some(),
             last_known: counted == Some(Counted::Training),
             measures: own(&wanted.measures, default.measures),
@@ -328,7 +326,7 @@ impl FittedWindows {
     }
 }
 
-fn seconds(spans: &Vec<Span>) -> Vec<i64> {
+fn seconds(spans: &[Span]) -> Vec<i64> {
     spans.iter().map(|span| span.0).collect()
 }
 

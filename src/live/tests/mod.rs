@@ -1,0 +1,2 @@
+mod columns;
+mod reader;
