@@ -321,7 +321,7 @@ impl RowReader {
     fn plain_node(&self, node_type: usize, change: &NodeChange, columns: &Columns) -> Result<NodeRow> {
         let of = &self.types[node_type];
         let mut wide = Vec::with_capacity(self.width);
-        if let Some(list) = change.columns.get(FEATURES).filter(|_| columns.get(FEATURES).is_none()) {
+        if let Some(list) = change.columns.get(FEATURES).filter(|_| self.features.iter().all(|name| name != FEATURES)) {
             let found = list.as_array().map(Vec::len);
             if found != Some(self.width) {
                 return Err(Error::Data {

@@ -466,6 +466,9 @@ impl RowTables {
     /// # Errors
     /// [`Error::Config`] for windows of later events, which are whole only once these have come.
     pub fn windows(&self) -> Result<Vec<WindowRules>> {
+        if self.stored.windows.len() < self.description.windows.len() {
+            return Err(self.stored.lacks("windows"));
+        }
         let mut all = Vec::new();
         for (wanted, fitted) in self.description.windows.iter().zip(&self.stored.windows) {
             let Some((_, table)) = events_of(&self.description, wanted) else { continue };
