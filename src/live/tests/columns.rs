@@ -338,7 +338,7 @@ fn figures_of_edges_follow_what_is_appended() {
     let compare = |columns: &Columns, overlay: &[EdgeAt], numbers: &mut Numbers| {
         for (node, id) in ids.iter().enumerate() {
             let local = numbers.get(0, id);
-            let mut own = match (local as usize) < accounts {
+            let mut own: Vec<f16> = match (local as usize) < accounts {
                 true => features(&base, local as usize).into_iter().map(f16::from_bits).collect(),
                 false => columns.of_unnamed(0),
             };
