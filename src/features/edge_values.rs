@@ -271,7 +271,7 @@ mod tests {
         let (time, columns) = (Some(Values::Made(times.to_vec().into())), Some(columns));
         let carried = EdgeValues { relation: "used".into(), weight: None, time, columns };
         let time = vec![Events::NO_TIME, 10, 20];
-        let events = Some(Events { known: vec![Events::NEVER; 3], time, amount: None, alert: None });
+        let events = Some(Events { known: vec![Events::NEVER; 3], time, amount: None, value: None, alert: None });
         Dataset { edge_values: vec![carried], events, ..Dataset::new(graph, None, None, None) }
     }
 

@@ -14,6 +14,7 @@ use crate::error::{Error, Result};
 const TIME_FILE: &str = "event_time.npy";
 const KNOWN_FILE: &str = "label_known.npy";
 const AMOUNT_FILE: &str = "event_amount.npy";
+const VALUE_FILE: &str = "event_value.npy";
 const ALERT_FILE: &str = "event_alert.npy";
 
 /// Times and amounts of the nodes that are events, by global id; times are seconds since 1970.
@@ -28,6 +29,8 @@ pub struct Events {
     pub known: Vec<i64>,
     /// What a fraudulent event costs; NaN for a node without one.
     pub amount: Option<Vec<f32>>,
+    /// What windows sum, where that is something else than the amount; NaN for a node without it.
+    pub value: Option<Vec<f32>>,
     /// The entity that an alert about an event blocks, such as its card, by global id; [`NO_NODE`](Self::NO_NODE) for
     /// none.
     pub alert: Option<Vec<u32>>,
@@ -44,6 +47,11 @@ impl Events {
     /// The time of a node, if it is an event.
     pub fn time_of(&self, node: u32) -> Option<i64> {
         self.time.get(node as usize).copied().filter(|&time| time != Self::NO_TIME)
+    }
+
+    /// What windows sum, by node; `None` where there is nothing.
+    pub fn values(&self) -> Option<&[f32]> {
+        self.value.as_deref().or(self.amount.as_deref())
     }
 
     /// The first and the last time of the events that `wanted` names, by global id.
@@ -102,8 +110,9 @@ impl Events {
             None => time.clone(),
         };
         let amount = optional(AMOUNT_FILE).map(|path| floats(&path, num_nodes)).transpose()?;
+        let value = optional(VALUE_FILE).map(|path| floats(&path, num_nodes)).transpose()?;
         let alert = optional(ALERT_FILE).map(|path| nodes(&path, num_nodes)).transpose()?;
-        Ok(Some(Self { time, known, amount, alert }))
+        Ok(Some(Self { time, known, amount, value, alert }))
     }
 
     /// Writes the files and returns their names.
@@ -111,9 +120,11 @@ impl Events {
         let mut names = vec![TIME_FILE.to_owned(), KNOWN_FILE.to_owned()];
         write(&dir.join(TIME_FILE), &self.time)?;
         write(&dir.join(KNOWN_FILE), &self.known)?;
-        if let Some(amount) = &self.amount {
-            write(&dir.join(AMOUNT_FILE), amount)?;
-            names.push(AMOUNT_FILE.to_owned());
+        for (name, numbers) in [(AMOUNT_FILE, &self.amount), (VALUE_FILE, &self.value)] {
+            if let Some(numbers) = numbers {
+                write(&dir.join(name), numbers)?;
+                names.push(name.to_owned());
+            }
         }
         if let Some(alert) = &self.alert {
             let signed = |&node: &u32| if node == Self::NO_NODE { -1 } else { i64::from(node) };
@@ -129,6 +140,7 @@ impl Events {
             Some(self.time.len()),
             Some(self.known.len()),
             self.amount.as_ref().map(Vec::len),
+            self.value.as_ref().map(Vec::len),
             self.alert.as_ref().map(Vec::len),
         ];
         match lengths.into_iter().flatten().find(|&length| length != num_nodes) {
@@ -193,9 +205,10 @@ mod tests {
             time: vec![Events::NO_TIME, -5, 7],
             known: vec![Events::NEVER, 2, Events::NEVER],
             amount: Some(vec![0.0, 2.5, 1e30]),
+            value: Some(vec![-1.0, 0.0, 7.5]),
             alert: Some(vec![Events::NO_NODE, 0, 0]),
         };
-        assert_eq!(events.write(dir.path()).unwrap().len(), 4);
+        assert_eq!(events.write(dir.path()).unwrap().len(), 5);
         assert_eq!(Events::read(dir.path(), 3).unwrap(), Some(events));
         let error = Events::read(dir.path(), 4).unwrap_err().to_string();
         assert!(error.contains("event_time.npy") && error.contains("[4]"), "{error}");

@@ -324,7 +324,7 @@ mod tests {
                 window: 0,
             };
             let time = vec![10, 20, 29, 30, 45];
-            let events = Events { known: vec![Events::NEVER; 5], time, amount: None, alert: None };
+            let events = Events { known: vec![Events::NEVER; 5], time, amount: None, value: None, alert: None };
             let data = dataset(vec![1.0, NAN, 3.0, last, last], 1);
             flags(&Dataset { split: Some(split), events: Some(events), ..data })
         };

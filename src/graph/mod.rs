@@ -48,9 +48,10 @@
 //!
 //! Data with events ([`Events`]) have `event_time.npy` and `label_known.npy` (i64 `[nodes]`, seconds since 1970, the
 //! smallest integer for a node without a time, the largest for one without a label), and may have `event_amount.npy`
-//! (f32) and `event_alert.npy` (i64, the entity that an alert blocks, -1 for none). `split.json` and `split.npy` (u8
-//! `[windows, nodes]`: 0 no part, 1 training, 2 validation, 3 test) are the split of the labels ([`StoredSplit`]);
-//! data without them are divided by the configuration of a training.
+//! and, where windows sum something else, `event_value.npy` (f32), and `event_alert.npy` (i64, the entity that an alert
+//! blocks, -1 for none). `split.json` and `split.npy` (u8 `[windows, nodes]`: 0 no part, 1 training, 2 validation, 3
+//! test) are the split of the labels ([`StoredSplit`]); data without them are divided by the configuration of a
+//! training.
 //!
 //! A node type whose nodes are edges of the raw tables, such as payments, says so by `ends = ["paid_by", "paid_to"]`:
 //! the relations that lead to it from its source and from its destination ([`Ends`]).

@@ -63,6 +63,7 @@ impl Dataset {
             time: of(&nodes, &events.time),
             known: of(&nodes, &events.known),
             amount: events.amount.as_ref().map(|amount| of(&nodes, amount)),
+            value: events.value.as_ref().map(|value| of(&nodes, value)),
             alert: events.alert.as_ref().map(|alert| {
                 let entity = |entity: u32| places.get(entity as usize).copied().flatten().unwrap_or(Events::NO_NODE);
                 of(&nodes, alert).into_iter().map(entity).collect()
@@ -93,7 +94,7 @@ impl Dataset {
     /// let graph = HeteroGraph::new(vec![("card".into(), 2), ("payment".into(), 3)], vec![used])?;
     /// let no_time = Events::NO_TIME;
     /// let time = vec![no_time, no_time, 10, 20, 30];
-    /// let events = Some(Events { known: vec![Events::NEVER; 5], time, amount: None, alert: None });
+    /// let events = Some(Events { known: vec![Events::NEVER; 5], time, amount: None, value: None, alert: None });
     /// let data = Dataset { events, ..Dataset::new(graph, None, None, None) };
     /// assert_eq!(data.known_until(30).nodes, [0, 2, 3]);
     /// # Ok::<(), graphsieve::error::Error>(())

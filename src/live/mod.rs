@@ -8,8 +8,10 @@
 //! | `state.rs`, `base.rs`, `delta.rs` | what it is made of: a data set, and what became of it |
 //! | `names.rs`, `lists.rs` | ids by number and numbers by id; lists by node |
 //! | `view.rs` | rows, times and features as they are with all that was appended |
+//! | `reader.rs` | a user's row in numbers |
 //! | `plan.rs`, `append.rs` | what rows would append, checked, and appending it |
 //! | `derived.rs` | what columns that depend on other rows are asked for |
+//! | `columns.rs` | such columns of data with a description, as rows come |
 //! | `part.rs`, `extract.rs`, `draw.rs` | the neighbourhood of some nodes as data of their own, which a model reads |
 //! | `look.rs` | what is known of a node |
 //! | `compact.rs` | all of it as one data directory |
@@ -26,6 +28,7 @@
 mod append;
 mod base;
 mod change;
+mod columns;
 mod compact;
 mod delta;
 mod derived;
@@ -38,6 +41,7 @@ mod look;
 mod names;
 mod part;
 mod plan;
+mod reader;
 mod row;
 mod state;
 #[cfg(test)]
@@ -45,10 +49,12 @@ mod tests;
 mod view;
 
 pub use change::{Change, EdgeChange, NodeChange, NodeKey};
+pub use columns::Columns;
 pub use derived::{Derived, EdgeAt, EventAt, Independent, Rebaser};
 pub use draw::Draw;
 pub use live::{Compacted, Count, Live, LiveStats};
 pub use look::{Joined, Neighbour, NodeView};
 pub use part::Part;
 pub use plan::Appended;
+pub use reader::{RowReader, TableColumns};
 pub use row::{EdgeRow, NodeRow, Row};

@@ -1,3 +1,6 @@
+mod columns;
+mod reader;
+
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 

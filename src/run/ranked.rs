@@ -124,7 +124,7 @@ mod tests {
         let graph = HeteroGraph::new(vec![("card".into(), 2), ("payment".into(), 3)], Vec::new()).unwrap();
         let time = vec![Events::NO_TIME, Events::NO_TIME, 10, 20, 30];
         let alert = Some(vec![Events::NO_NODE, Events::NO_NODE, 0, 0, 1]);
-        let events = Some(Events { known: time.clone(), time, amount, alert });
+        let events = Some(Events { known: time.clone(), time, amount, value: None, alert });
         Dataset { events, ..Dataset::new(graph, None, None, None) }
     }
 

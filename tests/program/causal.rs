@@ -215,7 +215,7 @@ pub fn dataset_with(payments: &[Payment], leak: Leak, past: Past) -> Dataset {
     let rule = SplitRule::Time { windows: vec![WINDOW], blocked: None };
     let entries = all().map(|(p, at)| (first as u32 + at, p.label)).collect();
     Dataset {
-        events: Some(Events { time, known, amount: None, alert: None }),
+        events: Some(Events { time, known, amount: None, value: None, alert: None }),
         split: Some(StoredSplit { rule, windows: vec![parts], window: 0 }),
         ..Dataset::new(graph, Some(features), Some(Labels { entries }), None)
     }

@@ -315,6 +315,17 @@ impl FeatureKind {
         }
     }
 
+    /// As the description writes it.
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            Self::Numeric { .. } => "numeric",
+            Self::Boolean {} => "boolean",
+            Self::Categorical { .. } => "categorical",
+            Self::Timestamp { .. } => "timestamp",
+            Self::Text { .. } => "text",
+        }
+    }
+
     /// The kind of this name with its defaults.
     fn named(name: &str) -> Option<Self> {
         Some(match name {
@@ -325,6 +336,28 @@ impl FeatureKind {
             "text" => Self::Text { width: text_width() },
             _ => return None,
         })
+    }
+}
+
+impl SharedColumn {
+    /// The node table whose column it is.
+    pub(super) fn table<'a>(&self, tables: &'a [NodeTable]) -> Option<&'a NodeTable> {
+        match (&self.nodes, tables) {
+            (Some(name), _) => tables.iter().find(|table| table.node_type == *name),
+            (None, [only]) => Some(only),
+            (None, _) => None,
+        }
+    }
+
+    /// Node type of the values.
+    pub(super) fn hub(&self) -> String {
+        let plain = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c.to_ascii_lowercase() } else { '_' };
+        self.hub.clone().unwrap_or_else(|| self.column.chars().map(plain).collect())
+    }
+
+    /// Name of the relation.
+    pub(super) fn relation(&self) -> String {
+        self.name.clone().unwrap_or_else(|| format!("same_{}", self.hub()))
     }
 }
 

@@ -69,7 +69,7 @@ pub(super) fn events_of(types: &[NodeType], description: &Description, named: &[
     if !types.iter().any(NodeType::is_of_events) {
         return Ok(None);
     }
-    let mut events = Events { time: Vec::new(), known: Vec::new(), amount: None, alert: None };
+    let mut events = Events { time: Vec::new(), known: Vec::new(), amount: None, value: None, alert: None };
     let mut offsets = Vec::with_capacity(types.len());
     let mut nodes = 0;
     for node_type in types {
@@ -78,6 +78,7 @@ pub(super) fn events_of(types: &[NodeType], description: &Description, named: &[
     }
     events.time = vec![Events::NO_TIME; nodes];
     events.known = vec![Events::NEVER; nodes];
+    let (mut values, mut has_other_values) = (None::<Vec<f32>>, false);
     for (at, table) in description.nodes.iter().enumerate().filter(|(_, table)| table.time.is_some()) {
         let (node_type, first) = (&types[at], offsets[at]);
         let own = first..first + node_type.ids.len();
@@ -94,6 +95,10 @@ pub(super) fn events_of(types: &[NodeType], description: &Description, named: &[
         if let Some(amount) = numbers(node_type, Fact::Amount) {
             events.amount.get_or_insert_with(|| vec![f32::NAN; nodes])[own.clone()].copy_from_slice(&amount);
         }
+        if let Some(value) = numbers(node_type, Fact::Value) {
+            values.get_or_insert_with(|| vec![f32::NAN; nodes])[own.clone()].copy_from_slice(&value);
+            has_other_values |= node_type.column_of(Fact::Value) != node_type.column_of(Fact::Amount);
+        }
         if let Some(alert) = &table.alert {
             let entity = named.iter().find(|named| named.events == at && types[named.entity].name == *alert);
             let entity = entity.ok_or_else(|| no_entity("nodes.alert", alert, at, types, named))?;
@@ -103,6 +108,7 @@ pub(super) fn events_of(types: &[NodeType], description: &Description, named: &[
             all[own].iter_mut().zip(global).for_each(|(to, from)| *to = from);
         }
     }
+    events.value = values.filter(|_| has_other_values);
     Ok(Some(events))
 }
 

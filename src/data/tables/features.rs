@@ -1,14 +1,12 @@
 //! The feature matrix of all nodes: one block of columns per node type, zeros elsewhere.
 
-use std::f32::consts::TAU;
-
-use chrono::{DateTime, Datelike};
 use half::f16;
 use half::slice::HalfFloatSliceExt;
 use rayon::prelude::*;
 
 use super::description::{Encoding, FeatureKind, Scale};
 use super::edge_list::EndFigures;
+use super::encode::{self, SEED, log_age, mean_weight};
 use super::fitting::{Scaler, quantile, signed_log};
 use super::naming::{column_names, has_hour};
 use super::nodes::{FeatureColumn, NodeType, Values};
@@ -17,15 +15,10 @@ use super::text_table::TextTable;
 use super::transforms::{Categories, Fitted, Transforms};
 use super::windowed::Windowed;
 use crate::data::text::TextDirections;
-use crate::data::text::hashing::{add_random_direction, hash_text};
 use crate::data::text::ragged::Ragged;
 use crate::data::text::terms::Term;
 use crate::data::windows::WindowTable;
 use crate::error::Result;
-
-/// Seed of directions of categories and of texts: the same in every import, so that columns mean the same.
-const SEED: u64 = 42;
-const DAY: i64 = 86_400;
 
 /// Edges of one relation at one end.
 pub(super) struct RelationEnd<'a> {
@@ -239,7 +232,7 @@ impl Builder<'_> {
                 match encoding {
                     Encoding::Hash => self.add(Fill::Hash { codes, names }, names_of),
                     Encoding::Frequency => {
-                        let scaled = rows.iter().map(|&rows| scaler.apply((rows as f32).ln_1p())).collect();
+                        let scaled = rows.iter().map(|&rows| encode::scaled_frequency(rows, scaler)).collect();
                         self.add(Fill::Frequency { codes, names, scaled }, names_of)
                     }
                 }
@@ -312,7 +305,7 @@ impl Builder<'_> {
         }
         if figures.has_weight {
             let names = ["mean_weight", "max_weight"].map(|part| format!("{}_{part}", end.name));
-            let mean = self.scaler(&names[0], is_fitted, |node| mean_weight(figures, node))?;
+            let mean = self.scaler(&names[0], is_fitted, |node| mean_weight_of(figures, node))?;
             let max = |node| (figures.count[node] > 0).then(|| signed_log(figures.weight_max[node]));
             let max = self.scaler(&names[1], is_fitted, max)?;
             out.push(self.add(Fill::Weight { figures, mean, max }, names.into()));
@@ -342,28 +335,8 @@ fn fit(is_fitted: &[bool], value: impl Fn(usize) -> Option<f32> + Sync) -> Scale
     Scaler::fit(&mut known, Scale::Standard)
 }
 
-fn mean_weight(figures: &EndFigures, node: usize) -> Option<f32> {
-    let count = figures.count[node];
-    (count > 0).then(|| signed_log((figures.weight_sum[node] / f64::from(count)) as f32))
-}
-
-/// `ln(1 + seconds since)`; what is later than the latest is as recent as it.
-fn log_age(latest: i64, time: i64) -> f32 {
-    (latest.saturating_sub(time).max(0) as f32).ln_1p()
-}
-
-fn put_angle(out: &mut [f32], at: usize, share: f32) {
-    (out[at], out[at + 1]) = (TAU * share).sin_cos();
-}
-
-/// Hour of day, day of week (from Monday) and day of year, as shares of the whole.
-fn cycles(time: i64) -> [f32; 3] {
-    let day = time.div_euclid(DAY);
-    let date = DateTime::from_timestamp(time, 0).unwrap_or_default().date_naive();
-    // The first day of 1970 was a Thursday.
-    let weekday = (day + 3).rem_euclid(7);
-    let days = if date.leap_year() { 366.0 } else { 365.0 };
-    [time.rem_euclid(DAY) as f32 / DAY as f32, weekday as f32 / 7.0, date.ordinal0() as f32 / days]
+fn mean_weight_of(figures: &EndFigures, node: usize) -> Option<f32> {
+    mean_weight(figures.weight_sum[node], figures.count[node])
 }
 
 impl Fill<'_> {
@@ -372,47 +345,24 @@ impl Fill<'_> {
         match self {
             Fill::One => out.fill(1.0),
             Fill::Number { values, log, median, scaler } => {
-                let value = values.get(node).copied().flatten();
-                // The median is one of scaled values already.
-                let known = value.map_or(*median, |value| if *log { signed_log(value) } else { value });
-                out[0] = scaler.apply(known);
-                out[1] = f32::from(value.is_none());
+                encode::number(values.get(node).copied().flatten(), *log, *median, *scaler, out);
             }
-            Fill::Hash { codes, names } => {
-                let name = codes.get(node).map_or("", |&code| names.get(code));
-                if !name.is_empty() {
-                    add_random_direction(hash_text(name), SEED, 1.0, out);
-                }
-            }
+            Fill::Hash { codes, names } => encode::hashed(codes.get(node).map_or("", |&code| names.get(code)), out),
             Fill::Frequency { codes, names, scaled } => {
-                match codes.get(node).filter(|&&code| !names.get(code).is_empty()) {
-                    Some(&code) => out[0] = scaled[code as usize],
-                    None => out[1] = 1.0,
-                }
+                let code = codes.get(node).filter(|&&code| !names.get(code).is_empty());
+                encode::frequency(code.map(|&code| scaled[code as usize]), out);
             }
             Fill::Time { values, has_hour, latest, scaler } => {
-                let Some(time) = values.get(node).copied().flatten() else {
-                    if let Some(missing) = out.last_mut() {
-                        *missing = 1.0;
-                    }
-                    return;
-                };
-                let [hour, weekday, yearday] = cycles(time);
-                let mut at = 0;
-                for share in has_hour.then_some(hour).into_iter().chain([weekday, yearday]) {
-                    put_angle(out, at, share);
-                    at += 2;
-                }
-                out[at] = scaler.apply(log_age(*latest, time));
+                encode::time(values.get(node).copied().flatten(), *has_hour, *latest, *scaler, out);
             }
             Fill::Text { terms, directions } => {
                 if node < terms.num_rows() {
                     directions.write(terms.row(node), out);
                 }
             }
-            Fill::Degree { degree, scaler } => out[0] = scaler.apply((degree[node] as f32).ln_1p()),
+            Fill::Degree { degree, scaler } => out[0] = encode::degree(degree[node], *scaler),
             Fill::Weight { figures, mean, max } => {
-                if let Some(weight) = mean_weight(figures, node) {
+                if let Some(weight) = mean_weight_of(figures, node) {
                     out[0] = mean.apply(weight);
                     out[1] = max.apply(signed_log(figures.weight_max[node]));
                 }
@@ -425,7 +375,7 @@ impl Fill<'_> {
             Fill::Windows { table, scalers } => {
                 let values = &table.values[node * table.width..(node + 1) * table.width];
                 for ((out, &value), scaler) in out.iter_mut().zip(values).zip(scalers) {
-                    *out = if value.is_nan() { 0.0 } else { scaler.apply(signed_log(value)) };
+                    *out = encode::window(value, *scaler);
                 }
             }
         }

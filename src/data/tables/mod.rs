@@ -250,6 +250,7 @@ mod division;
 mod edge_columns;
 mod edge_list;
 mod edges;
+mod encode;
 mod events;
 mod export;
 mod features;
@@ -260,6 +261,7 @@ mod naming;
 mod node_ids;
 mod nodes;
 mod on_disk;
+mod one_row;
 mod parquet;
 mod plan;
 mod reading;
@@ -281,6 +283,10 @@ pub use description::Description;
 pub use edges::HubCounts;
 pub(crate) use events::earlier;
 pub use export::{ExportOptions, ExportSummary, TableFormat, export};
+pub use one_row::ColumnInfo;
+pub(crate) use one_row::{
+    FigureColumns, Figures, NodeFacts, OwnEdge, RowTables, WindowColumns, WindowRules, read_time,
+};
 pub use stored::{
     IMPORT_BINARY, IMPORT_FILE, UnknownCategories, earlier_in_words, fit_of, fitted_times, looks_ahead,
     unknown_categories,

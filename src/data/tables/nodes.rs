@@ -260,6 +260,11 @@ impl NodeType {
         self.facts.iter().find(|(fact, _)| *fact == wanted).map(|(_, column)| &column.values)
     }
 
+    /// The name of the column of a fact.
+    pub fn column_of(&self, wanted: Fact) -> Option<&str> {
+        self.facts.iter().find(|(fact, _)| *fact == wanted).map(|(_, column)| column.name.as_str())
+    }
+
     /// Adds the rows of a batch of [`wanted`](Self::wanted) columns; `first_row` is the number of the first one.
     ///
     /// # Errors

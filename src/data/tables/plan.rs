@@ -154,12 +154,7 @@ impl Planner<'_> {
 
     fn shared(&self, shared: &super::description::SharedColumn) -> Result<ResolvedShared> {
         let tables = &self.description.nodes;
-        let table = match (&shared.nodes, &tables[..]) {
-            (Some(name), _) => tables.iter().find(|table| table.node_type == *name),
-            (None, [only]) => Some(only),
-            (None, _) => None,
-        };
-        let Some(table) = table else {
+        let Some(table) = shared.table(tables) else {
             let found = shared.nodes.as_deref().unwrap_or_default();
             let types = || tables.iter().map(|table| table.node_type.as_str());
             let help = match nearest_name(found, types()).or_else(|| types().next()) {
@@ -168,15 +163,14 @@ impl Planner<'_> {
             };
             return Err(self.error("shared.nodes", "the type of a [[nodes]] table", found, help));
         };
-        let plain = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c.to_ascii_lowercase() } else { '_' };
-        let hub = shared.hub.clone().unwrap_or_else(|| shared.column.chars().map(plain).collect());
+        let hub = shared.hub();
         self.name("shared.as", &hub)?;
         if hub == table.node_type {
             let help = "give the values a type of their own: as = \"...\"";
             return Err(self.error("shared.as", "another type than that of the nodes", &hub, help));
         }
         Ok(ResolvedShared {
-            name: shared.name.clone().unwrap_or_else(|| format!("same_{hub}")),
+            name: shared.relation(),
             nodes: table.node_type.clone(),
             column: shared.column.clone(),
             hub,

@@ -136,7 +136,7 @@ struct File {
 #[derive(Debug)]
 pub(super) struct Stored {
     file: PathBuf,
-    description: Value,
+    pub description: Value,
     pub columns: Vec<String>,
     pub fitted_rows: usize,
     pub held_out_rows: usize,

@@ -86,6 +86,22 @@ impl<'a> TimeReader<'a> {
         Some(Self { items: items.transpose().ok()?, unit: format.unit })
     }
 
+    /// As [`read`](Self::read); whatever the format, also ISO 8601. Of a single number of a unit below the second that
+    /// lies in the first weeks of 1970, seconds were meant.
+    pub fn read_one(&self, cell: &str, format: &TimeFormat) -> Result<Option<i64>, Fault> {
+        let time = match self.read(cell, false) {
+            Err(fault) => Some(of_iso(cell.trim()).filter(|time| (EARLIEST..=LATEST).contains(time)).ok_or(fault)?),
+            Ok(time) => time,
+        };
+        match time.is_some_and(|time| time.abs() < WEEKS_OF_1970) && may_be_larger_unit(format) {
+            true => Err((
+                "a time in the unit that the description says, not in the first weeks of 1970",
+                "numbers of a larger unit look like this: write RFC 3339, or the number in the declared unit",
+            )),
+            false => Ok(time),
+        }
+    }
+
     /// Seconds since 1970, UTC unless the cell names an offset; an empty cell is no time.
     pub fn read(&self, cell: &str, is_seconds: bool) -> Result<Option<i64>, Fault> {
         let cell = cell.trim();
@@ -230,6 +246,11 @@ pub(super) fn read_column<T: Send>(
 /// seconds of the years 1809 to 2131 read as milliseconds, and so on for smaller units.
 const WEEKS_OF_1970: i64 = 59 * 86_400;
 
+/// Whether times in the first weeks of 1970 tell of another unit.
+fn may_be_larger_unit(format: &TimeFormat) -> bool {
+    !format.in_1970 && format.format.is_none() && format.unit != TimeUnit::S
+}
+
 /// Refuses a whole column of times in the first weeks of 1970 where the unit that the description names explains them.
 ///
 /// # Errors
@@ -240,7 +261,7 @@ pub(super) fn check_unit(
     format: &TimeFormat,
     times: impl Iterator<Item = i64>,
 ) -> Result<()> {
-    if format.in_1970 || format.format.is_some() || format.unit == TimeUnit::S {
+    if !may_be_larger_unit(format) {
         return Ok(());
     }
     let ends = times.fold(None, |ends: Option<[i64; 2]>, time| {

@@ -125,12 +125,7 @@ impl Windows<'_> {
 
     fn add_table(&self, at: usize, wanted: &Wanted, made: &mut Made, progress: &dyn Fn(u64, u64)) -> Result<()> {
         let Self { types, description, named, .. } = *self;
-        let mut of_events = description.nodes.iter().enumerate().filter(|(_, table)| table.time.is_some());
-        let found = match &wanted.nodes {
-            Some(name) => of_events.find(|(_, table)| table.node_type == *name),
-            None => of_events.next().filter(|_| of_events.next().is_none()),
-        };
-        let Some((node_type, table)) = found else {
+        let Some((node_type, table)) = events_of(description, wanted) else {
             let expected = "the type of a [[nodes]] table with a time";
             let found = wanted.nodes.clone().unwrap_or_default();
             let help = "name the type of the events: nodes = \"payment\"";
@@ -154,18 +149,14 @@ impl Windows<'_> {
         let of_type = &types[node_type];
         let (times, values) = (times(of_type).unwrap_or_default(), numbers(of_type, Fact::Value));
         let known = known(of_type, table);
-        let mut entities: Vec<Entity> = Vec::new();
-        // Both ends are of one type: they are called by their place.
-        let is_alike = |[src, dst]: [&Named; 2]| src.entity == dst.entity;
-        let alike = ends.and_then(|[src, dst]| Some([src?, dst?])).filter(|&ends| is_alike(ends));
-        for named in named.iter().filter(|named| named.events == node_type) {
-            let place = alike.and_then(|ends| ends.iter().position(|end| end.relation == named.relation));
-            let name = place.map_or(types[named.entity].name.as_str(), |place| ["src", "dst"][place]);
-            // Two relations to one type: the second is called by its own name.
-            let is_taken = entities.iter().any(|entity| entity.name == name);
-            let name = if is_taken { named.relation.as_str() } else { name };
-            entities.push(Entity { name, of_event: &named.of_event, count: types[named.entity].ids.len() });
-        }
+        let of_table = || named.iter().filter(move |named| named.events == node_type);
+        let called: Vec<_> =
+            of_table().map(|named| (named.relation.as_str(), types[named.entity].name.as_str())).collect();
+        let names = entity_names(&called, table.ends.as_ref());
+        let entities = of_table().zip(names);
+        let entities: Vec<Entity> = entities
+            .map(|(named, name)| Entity { name, of_event: &named.of_event, count: types[named.entity].ids.len() })
+            .collect();
         let offset: usize = types[..node_type].iter().map(|before| before.ids.len()).sum();
         let delay = table.label.as_ref().and_then(|label| label.delay).map(|delay| delay.0);
         let label = match counted {
@@ -176,7 +167,12 @@ impl Windows<'_> {
         let events = |entities| EventColumns { times: &times, values: values.as_deref(), labels, entities };
         let events_of_entities = events(entities);
         let is_fitted = &self.is_fitted[offset..][..times.len()];
-        let earlier = self.config(at, wanted, counted, &events_of_entities, is_fitted);
+        let suited = match self.with {
+            // An import that says nothing of it had the same windows for all data.
+            Some(stored) => stored.get(at).map_or_else(WindowConfig::default, FittedWindows::suited),
+            None => WindowConfig::suited_to(&events_of_entities, is_fitted),
+        };
+        let earlier = FittedWindows::config(wanted, counted, suited);
         let later = wanted.ahead.then(|| WindowConfig { ahead: true, labels: ahead_too, ..earlier.clone() });
         // Apart, because what the events of a pair have to do with others is what those of its ends have.
         let of_pairs = pairs.as_ref().map(|Pairs { of_event, count }| {
@@ -284,35 +280,20 @@ impl Windows<'_> {
         }
         Ok(counted.is_some() && !are_joined)
     }
+}
 
-    fn config(
-        &self,
-        at: usize,
-        wanted: &Wanted,
-        counted: Option<Counted>,
-        events: &EventColumns,
-        is_fitted: &[bool],
-    ) -> WindowConfig {
+impl FittedWindows {
+    /// The windows that a `[[windows]]` table of an import asks for, where what it leaves open is as `suited`.
+    fn config(wanted: &Wanted, counted: Option<Counted>, suited: WindowConfig) -> WindowConfig {
         let default = WindowConfig::default();
-        let seconds = |spans: &Vec<Span>| spans.iter().map(|span| span.0).collect::<Vec<_>>();
-        let suited = match self.with {
-            // An import that says nothing of it had the same windows for all data.
-            Some(stored) => stored.get(at).map_or(default.clone(), |fitted| WindowConfig {
-                spans: seconds(&fitted.spans),
-                last: fitted.last.clone(),
-                one_hop: seconds(&fitted.one_hop),
-                ..default.clone()
-            }),
-            None => WindowConfig::suited_to(events, is_fitted),
-        };
         let own = |wanted: &Option<Vec<Measure>>, default: Vec<Measure>| match wanted {
             Some(wanted) => Measure::ALL.into_iter().filter(|measure| wanted.contains(measure)).collect(),
             None => default,
         };
         WindowConfig {
-            spans: wanted.spans.as_ref().map_or(suited.spans, seconds),
+            spans: wanted.spans.as_deref().map_or(suited.spans, seconds),
             last: wanted.last.clone().unwrap_or(suited.last),
-            one_hop: wanted.one_hop.as_ref().map_or(suited.one_hop, seconds),
+            one_hop: wanted.one_hop.as_deref().map_or(suited.one_hop, seconds),
             labels: counted.is_some(),
             last_known: counted == Some(Counted::Training),
             measures: own(&wanted.measures, default.measures),
@@ -323,6 +304,54 @@ impl Windows<'_> {
             },
             ahead: false,
         }
+    }
+
+    /// As far as these reach.
+    fn suited(&self) -> WindowConfig {
+        let (spans, one_hop) = (seconds(&self.spans), seconds(&self.one_hop));
+        WindowConfig { spans, last: self.last.clone(), one_hop, ..WindowConfig::default() }
+    }
+
+    /// The windows of an import that was made, and whether the labels that they count are those of training rows alone.
+    pub fn made(&self, wanted: &Wanted, table: &NodeTable, by: SplitBy) -> (WindowConfig, bool) {
+        let is_known = by == SplitBy::Time
+            && wanted.labels != Some(false)
+            && table.label.as_ref().is_some_and(|label| label.delay.is_some() || label.known.is_some());
+        let counted = match (self.training_labels, is_known) {
+            (true, _) => Some(Counted::Training),
+            (false, true) => Some(Counted::Known),
+            (false, false) => None,
+        };
+        (Self::config(wanted, counted, self.suited()), self.training_labels)
+    }
+}
+
+fn seconds(spans: &[Span]) -> Vec<i64> {
+    spans.iter().map(|span| span.0).collect()
+}
+
+/// What entities are called in the names of columns, by their relations and types; `ends` are the relations of the
+/// source and the destination of events that are edges.
+pub(super) fn entity_names<'a>(of: &[(&'a str, &'a str)], ends: Option<&[String; 2]>) -> Vec<&'a str> {
+    let type_of = |end: &String| of.iter().find(|(relation, _)| relation == end).map(|(_, node_type)| *node_type);
+    // Both ends are of one type: they are called by their place.
+    let alike = ends.filter(|[src, dst]| type_of(src).is_some() && type_of(src) == type_of(dst));
+    let mut names: Vec<&str> = Vec::new();
+    for &(relation, node_type) in of {
+        let place = alike.and_then(|ends| ends.iter().position(|end| end == relation));
+        let name = place.map_or(node_type, |place| ["src", "dst"][place]);
+        // Two relations to one type: the second is called by its own name.
+        names.push(if names.contains(&name) { relation } else { name });
+    }
+    names
+}
+
+/// The table of the events that a `[[windows]]` table is of, and its number.
+pub(super) fn events_of<'a>(description: &'a Description, wanted: &Wanted) -> Option<(usize, &'a NodeTable)> {
+    let mut of_events = description.nodes.iter().enumerate().filter(|(_, table)| table.time.is_some());
+    match &wanted.nodes {
+        Some(name) => of_events.find(|(_, table)| table.node_type == *name),
+        None => of_events.next().filter(|_| of_events.next().is_none()),
     }
 }
 

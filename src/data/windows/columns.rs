@@ -1,5 +1,7 @@
 //! Which columns there are, and where those of an entity begin.
 
+use std::ops::Deref;
+
 use super::events::{EventColumns, KnownLabels, Measure, OtherMeasure, WindowConfig, span_name};
 
 /// Columns of one entity type: its own windows first, then those of others' events.
@@ -26,18 +28,20 @@ pub(super) struct OwnWindow {
 }
 
 /// What is computed, with all that the data lack left out.
-pub(super) struct Plan<'a> {
-    pub(super) events: &'a EventColumns<'a>,
-    pub(super) spans: &'a [i64],
-    pub(super) last: &'a [usize],
+pub(super) struct Layout {
+    /// Entity types.
+    pub(super) entities: Vec<String>,
+    pub(super) spans: Vec<i64>,
+    pub(super) last: Vec<usize>,
     /// By window: those of time, then those of the last events.
     pub(super) windows: Vec<OwnWindow>,
-    /// Known labels, if they have columns.
-    pub(super) labels: Option<KnownLabels<'a>>,
+    pub(super) has_values: bool,
+    /// Whether known labels have columns.
+    pub(super) has_labels: bool,
     /// Whether one of them says when the last label was.
     pub(super) last_known: bool,
     /// Spans of others' events; empty without a second entity or anything to compute.
-    pub(super) one_hop: &'a [i64],
+    pub(super) one_hop: Vec<i64>,
     pub(super) one_hop_measures: Vec<OtherMeasure>,
     /// Whether the events are in reverse order of time.
     ahead: bool,
@@ -45,12 +49,38 @@ pub(super) struct Plan<'a> {
     pub(super) blocks: Vec<Block>,
 }
 
+/// A layout and the events that it is of.
+pub(super) struct Plan<'a> {
+    pub(super) events: &'a EventColumns<'a>,
+    /// Known labels, if they have columns.
+    pub(super) labels: Option<KnownLabels<'a>>,
+    layout: Layout,
+}
+
+impl Deref for Plan<'_> {
+    type Target = Layout;
+
+    fn deref(&self) -> &Layout {
+        &self.layout
+    }
+}
+
 impl<'a> Plan<'a> {
-    pub(super) fn new(events: &'a EventColumns<'a>, config: &'a WindowConfig) -> Self {
+    pub(super) fn new(events: &'a EventColumns<'a>, config: &WindowConfig) -> Self {
         check(events, config);
+        let labels = events.labels.filter(|_| config.labels);
+        Self { events, labels, layout: Layout::new(events, config, labels.is_some()) }
+    }
+
+    pub(super) fn into_layout(self) -> Layout {
+        self.layout
+    }
+}
+
+impl Layout {
+    fn new(events: &EventColumns, config: &WindowConfig, has_labels: bool) -> Self {
         let has_values = events.values.is_some();
         let has_others = events.entities.len() > 1;
-        let labels = events.labels.filter(|_| config.labels);
         let of_data = |measures: &[Measure]| -> Vec<Measure> {
             let with_values = measures.iter().copied().filter(|measure| has_values || !measure.needs_values());
             with_values.filter(|&measure| has_others || measure != Measure::Distinct).collect()
@@ -65,33 +95,30 @@ impl<'a> Plan<'a> {
         let one_hop_measures = config.one_hop_measures.iter().copied();
         let one_hop_measures: Vec<OtherMeasure> = one_hop_measures
             .filter(|measure| has_values || !measure.needs_values())
-            .filter(|&measure| labels.is_some() || measure != OtherMeasure::FraudShare)
+            .filter(|&measure| has_labels || measure != OtherMeasure::FraudShare)
             .collect();
-        let mut plan = Self {
-            events,
-            spans: &config.spans,
-            last: &config.last,
+        let mut layout = Self {
+            entities: events.entities.iter().map(|entity| entity.name.to_owned()).collect(),
+            spans: config.spans.clone(),
+            last: config.last.clone(),
             windows: config.spans.iter().map(of_span).chain(config.last.iter().map(of_last)).collect(),
-            labels,
+            has_values,
+            has_labels,
             last_known: config.last_known,
-            one_hop: if has_others && !one_hop_measures.is_empty() { &config.one_hop } else { &[] },
+            one_hop: if has_others && !one_hop_measures.is_empty() { config.one_hop.clone() } else { Vec::new() },
             one_hop_measures,
             ahead: config.ahead,
             names: Vec::new(),
             blocks: Vec::new(),
         };
         for entity in 0..events.entities.len() {
-            let first = plan.names.len();
-            plan.name_own(entity);
-            let own = plan.names.len() - first;
-            plan.name_others(entity);
-            plan.blocks.push(Block { first, own });
+            let first = layout.names.len();
+            layout.name_own(entity);
+            let own = layout.names.len() - first;
+            layout.name_others(entity);
+            layout.blocks.push(Block { first, own });
         }
-        plan
-    }
-
-    pub(super) fn has_values(&self) -> bool {
-        self.events.values.is_some()
+        layout
     }
 
     /// Whether windows of others look at how unusual events were for whom they are of.
@@ -101,18 +128,18 @@ impl<'a> Plan<'a> {
 
     /// The entity types beside `entity`, by index.
     pub(super) fn others(&self, entity: usize) -> impl Iterator<Item = usize> {
-        (0..self.events.entities.len()).filter(move |&other| other != entity)
+        (0..self.entities.len()).filter(move |&other| other != entity)
     }
 
     /// What the names of the columns of an entity type begin with.
     fn prefix(&self, entity: usize) -> String {
         let ahead = if self.ahead { "_ahead" } else { "" };
-        format!("{}{ahead}", self.events.entities[entity].name)
+        format!("{}{ahead}", self.entities[entity])
     }
 
     /// The order in which [`own`](super::own) writes them.
     fn name_own(&mut self, entity: usize) {
-        let name = |index: usize| self.events.entities[index].name;
+        let name = |index: usize| &self.entities[index];
         let own = self.prefix(entity);
         let mut names = Vec::new();
         for OwnWindow { reach, measures } in &self.windows {
@@ -133,11 +160,11 @@ impl<'a> Plan<'a> {
             }
         }
         names.push(format!("{own}_so_far_count"));
-        if self.has_values() {
+        if self.has_values {
             names.extend(["so_far_over_mean", "difference", "same_value"].map(|what| format!("{own}_{what}")));
         }
-        if self.labels.is_some() {
-            for &span in self.spans {
+        if self.has_labels {
+            for &span in &self.spans {
                 let window = format!("{own}_{}", span_name(span));
                 names.extend(["known_frauds", "fraud_share"].map(|what| format!("{window}_{what}")));
             }
@@ -155,8 +182,8 @@ impl<'a> Plan<'a> {
         let own = self.prefix(entity);
         let mut names = Vec::new();
         for other in self.others(entity) {
-            for &span in self.one_hop {
-                let window = format!("{own}_{}_other_{}", span_name(span), self.events.entities[other].name);
+            for &span in &self.one_hop {
+                let window = format!("{own}_{}_other_{}", span_name(span), self.entities[other]);
                 names.extend(self.one_hop_measures.iter().map(|measure| format!("{window}_{}", measure.name())));
             }
         }
@@ -169,7 +196,7 @@ impl<'a> Plan<'a> {
 /// # Panics
 /// As [`compute`](super::compute()).
 pub fn column_names(events: &EventColumns, config: &WindowConfig) -> Vec<String> {
-    Plan::new(events, config).names
+    Plan::new(events, config).into_layout().names
 }
 
 fn check(events: &EventColumns, config: &WindowConfig) {

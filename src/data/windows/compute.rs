@@ -122,5 +122,5 @@ fn in_order(events: &EventColumns, config: &WindowConfig, progress: &dyn Fn(u64,
             advance(&part);
         }
     }
-    WindowTable { names: plan.names, width, values: cells.into_values() }
+    WindowTable { names: plan.into_layout().names, width, values: cells.into_values() }
 }

@@ -32,6 +32,11 @@ impl Groups {
         Self { starts, events }
     }
 
+    /// The events of an entity.
+    pub(super) fn of(&self, id: usize) -> &[u32] {
+        &self.events[self.starts[id]..self.starts[id + 1]]
+    }
+
     pub(super) fn num_events(&self) -> usize {
         self.events.len()
     }

@@ -70,7 +70,7 @@ impl History {
     pub(super) fn fill(&mut self, plan: &Plan, events: &[u32]) {
         self.fill_times(plan, events);
         self.fill_values(plan, events);
-        if !plan.has_values() {
+        if !plan.has_values {
             return;
         }
         let terms = || self.values.iter().map(|&value| f64::from(value));

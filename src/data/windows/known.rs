@@ -156,7 +156,7 @@ impl KnownWindows {
     pub(super) fn push_columns(&self, plan: &Plan, time: i64, row: &mut Vec<f32>) {
         row.extend(self.labels.counts().flat_map(|counts| [counts.frauds as f32, counts.share()]));
         let known = self.frauds.len() - 1;
-        for last in plan.last {
+        for last in &plan.last {
             let first = known.saturating_sub(*last);
             let frauds = self.frauds[known] - self.frauds[first];
             row.push(LabelCounts { known: (known - first) as u32, frauds }.share());

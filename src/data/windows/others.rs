@@ -168,7 +168,8 @@ impl<'a, U: UnusualOf> OtherWindows<'a, U> {
 
     /// Calls `write` with each of `events`, a column among those of others, and the values from there on.
     pub(super) fn rows(&mut self, events: &[u32], mut write: impl FnMut(u32, usize, &[f32])) {
-        let (plan, spans) = (self.plan, self.plan.one_hop);
+        let plan = self.plan;
+        let spans = &plan.one_hop;
         self.fill(events);
         let values = std::mem::take(&mut self.history.values);
         // Out of its place, so that its runs can be gone through while the rest changes.
@@ -227,9 +228,10 @@ impl<'a, U: UnusualOf> OtherWindows<'a, U> {
             true => self.history.fill_values(self.plan, events),
             false => self.history.values.clear(),
         }
-        self.history.fill_times(self.plan, events);
+        let plan = self.plan;
+        self.history.fill_times(plan, events);
         self.starts.clear();
-        for span in self.plan.one_hop {
+        for span in &plan.one_hop {
             let mut start = 0;
             for &time in &self.history.times {
                 while self.history.times[start] < time.saturating_sub(*span) {
@@ -262,7 +264,7 @@ impl<'a, U: UnusualOf> OtherWindows<'a, U> {
             let named = (0..count).filter(|&position| terms.is_named(position));
             let of_events = named.map(|position| (terms.events[position], self.history.times[position]));
             self.labels.fill(&labels, of_events, self.plan.one_hop.len());
-            self.labels.counts_at(self.history.times.iter().copied(), self.plan.one_hop, &mut self.all_known);
+            self.labels.counts_at(self.history.times.iter().copied(), &self.plan.one_hop, &mut self.all_known);
         }
     }
 
@@ -277,7 +279,7 @@ impl<'a, U: UnusualOf> OtherWindows<'a, U> {
             let of_events = positions.clone().map(|position| (terms.events[position], times[position]));
             self.labels.fill(&labels, of_events.filter(|_| is_named), self.plan.one_hop.len());
             let times = positions.map(|position| times[position]);
-            self.labels.counts_at(times, self.plan.one_hop, &mut self.same_known);
+            self.labels.counts_at(times, &self.plan.one_hop, &mut self.same_known);
         }
     }
 

@@ -43,7 +43,7 @@ pub(super) struct Unusual {
 
 impl<'a> OwnWindows<'a> {
     pub(super) fn new(plan: &'a Plan<'a>, entity: usize) -> Self {
-        let longest = plan.spans.iter().max().filter(|_| plan.has_values() && plan.needs_unusual());
+        let longest = plan.spans.iter().max().filter(|_| plan.has_values && plan.needs_unusual());
         let window = |OwnWindow { reach, measures }: &OwnWindow| {
             let is_longest = longest.is_some_and(|&longest| *reach == Reach::Span(longest));
             let needs_moments = is_longest || measures.iter().any(|measure| measure.is_of_moments());
@@ -73,13 +73,13 @@ impl<'a> OwnWindows<'a> {
             let value = self.history.values.get(position).copied().unwrap_or(f32::NAN);
             let unusual = self.push_windows(time, value, end);
             self.row.push(end as f32);
-            if plan.has_values() {
+            if plan.has_values {
                 self.row.push(self.history.moments(0, end).over_mean(value));
                 self.row.push(value - self.history.last_value(end));
                 self.row.push(if value.is_nan() { f32::NAN } else { self.same_value[position] as f32 });
             }
             if plan.labels.is_some() {
-                self.known.advance(time, plan.spans);
+                self.known.advance(time, &plan.spans);
                 self.known.push_columns(plan, time, &mut self.row);
             }
             write(event, &self.row, unusual);
@@ -104,7 +104,7 @@ impl<'a> OwnWindows<'a> {
                 links.fill(&mut self.alike, events.iter().map(|&event| of_event[event as usize]));
             }
         }
-        if plan.has_values() {
+        if plan.has_values {
             self.alike.fill(self.history.values.iter().map(|value| value.to_bits()));
             self.same_value.clear();
             self.same_value.resize(events.len(), 0);

@@ -17,12 +17,17 @@ impl Sum {
         Self { high, low: self.low + lost }
     }
 
+    /// The difference, rounded once: sums that lack no digit give the same, whatever they began with.
     pub(super) fn minus(self, earlier: Self) -> f64 {
-        (self.high - earlier.high) + (self.low - earlier.low)
+        self.less(earlier).rounded()
+    }
+
+    pub(super) fn rounded(self) -> f64 {
+        self.high + self.low
     }
 
     /// The difference to all digits.
-    fn less(self, other: Self) -> Self {
+    pub(super) fn less(self, other: Self) -> Self {
         let difference = self.plus(-other.high);
         Self { low: difference.low - other.low, ..difference }
     }
@@ -63,6 +68,6 @@ impl Prefix {
         };
         let ((sum, count), (own, own_count)) = (of(self, all), of(part, own));
         let others = sum.less(own);
-        (others.high + others.low, count - own_count)
+        (others.rounded(), count - own_count)
     }
 }

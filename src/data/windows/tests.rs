@@ -9,6 +9,7 @@ use super::{
 
 mod ahead;
 mod oracle;
+mod running;
 mod suited;
 
 use oracle::{COUNT, Table};

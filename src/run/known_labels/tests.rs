@@ -22,6 +22,7 @@ fn events(count: usize) -> Events {
         known: never.into_iter().chain(known).collect(),
         time: before.into_iter().chain(time).collect(),
         amount: None,
+        value: None,
         alert: None,
     }
 }

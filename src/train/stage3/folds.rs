@@ -248,7 +248,7 @@ mod tests {
 
     fn events(times: &[i64], delay: i64) -> Events {
         let known = times.iter().map(|time| time + delay).collect();
-        Events { time: times.to_vec(), known, amount: None, alert: None }
+        Events { time: times.to_vec(), known, amount: None, value: None, alert: None }
     }
 
     #[test]

@@ -60,7 +60,7 @@ fn a_labelled_marketplace_gets_stage_2_with_what_was_seen() {
 #[test]
 fn events_get_mini_batches_and_a_booster() {
     let time = (0..60).collect();
-    let events = Events { known: vec![0; 60], time, amount: None, alert: None };
+    let events = Events { known: vec![0; 60], time, amount: None, value: None, alert: None };
     let labels = Labels { entries: (0..60).map(|node| (node, u8::from(node % 3 == 0))).collect() };
     let dataset = Dataset { events: Some(events), labels: Some(labels), ..ring(60, 0.0) };
     let (text, config) = made(&dataset, "d", None);

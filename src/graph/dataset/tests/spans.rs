@@ -77,7 +77,7 @@ fn spans_of_events_are_in_the_order_of_time_and_end_before_their_row() {
     let no = Events::NO_TIME;
     let open = |name: &str, time: [i64; 5]| {
         let time = [vec![no; 2], time.to_vec()].concat();
-        let events = Some(Events { known: vec![Events::NEVER; 7], time, amount: None, alert: None });
+        let events = Some(Events { known: vec![Events::NEVER; 7], time, amount: None, value: None, alert: None });
         let dir = parent.path().join(name);
         Dataset { events, ..histories() }.write(&dir).unwrap();
         Dataset::open(&dir)
@@ -99,7 +99,8 @@ fn spans_of_events_are_in_the_order_of_time_and_end_before_their_row() {
         };
         let types = vec![("old".into(), 2), ("new".into(), 1)];
         let graph = HeteroGraph::new(types, vec![spec]).unwrap();
-        let events = Some(Events { known: vec![Events::NEVER; 3], time: vec![1, 2, 9], amount: None, alert: None });
+        let events =
+            Some(Events { known: vec![Events::NEVER; 3], time: vec![1, 2, 9], amount: None, value: None, alert: None });
         Dataset { events, ..Dataset::new(graph, None, None, None) }
     };
     wide().write(&parent.path().join("wide")).unwrap();
