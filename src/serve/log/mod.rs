@@ -23,6 +23,7 @@ mod segment;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashSet;
 use std::fmt;
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};
@@ -158,8 +159,8 @@ struct Files {
 }
 
 impl Log {
-    /// Opens the log in `dir`, or begins one. Records up to `base` are no longer needed and leave; further ones are
-    /// counted on from there.
+    /// Opens the log in `dir`, or begins one. Records up to `base` are no longer needed and leave, unless the disk is
+    /// full; further ones are counted on from there.
     ///
     /// # Errors
     /// [`Error::Data`] while another process has it open; [`Error::Io`].
@@ -174,7 +175,10 @@ impl Log {
             upkeep: Mutex::default(),
             _lock: lock,
         };
-        log.drop_until(base)?;
+        match log.drop_until(base) {
+            Err(Error::Io { source, .. }) if is_full(&source) => {}
+            outcome => outcome?,
+        }
         Ok((log, recovered))
     }
 
@@ -412,18 +416,18 @@ impl Files {
     fn write(&mut self, dir: &Path, waiting: Vec<Arc<Waiting>>) -> Vec<Arc<Waiting>> {
         let received = now();
         self.keys.forget(received);
-        let (mut content, mut written, mut again) = (Vec::new(), Vec::<(Arc<Waiting>, u64)>::new(), Vec::new());
-        let mut next = self.next;
+        let (mut content, mut written, mut again) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut fresh, mut next) = (HashSet::new(), self.next);
         for batch in waiting {
             if let Some(key) = &batch.key {
-                if written.iter().any(|(other, _)| other.key.as_ref().is_some_and(|other| other.text == key.text)) {
-                    again.push(batch);
-                    continue;
-                }
                 if let Some((digest, position)) = self.keys.get(&key.text) {
                     let same = digest == key.digest;
                     let known = Appended { position, repeated: true };
                     batch.answer(same.then_some(known).ok_or_else(|| LogError::KeyReused(key.text.clone())));
+                    continue;
+                }
+                if !fresh.insert(key.text.clone()) {
+                    again.push(batch);
                     continue;
                 }
             }
