@@ -1,13 +1,13 @@
 //! Chromium through the WebDriver protocol: HTTP/1.1 with JSON to chromedriver, which listens on this machine only.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 use graphsieve_kernels::testing::harness::Requirement;
 use serde_json::{Value, json};
+
+use crate::support::http::Connection;
 
 /// Key under which the protocol hides the id of an element.
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
@@ -147,30 +147,10 @@ impl Browser {
     }
 
     fn exchange(&self, method: &str, path: &str, body: &Value) -> std::io::Result<(u16, Value)> {
-        let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
-        stream.set_read_timeout(Some(Duration::from_secs(60)))?;
         let body = if body.is_null() { String::new() } else { body.to_string() };
-        let length = body.len();
-        write!(
-            stream,
-            "{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
-             Content-Length: {length}\r\nConnection: close\r\n\r\n{body}"
-        )?;
-        let mut reader = BufReader::new(stream);
-        let (mut line, mut length) = (String::new(), 0);
-        reader.read_line(&mut line)?;
-        let status = line.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0);
-        loop {
-            line.clear();
-            reader.read_line(&mut line)?;
-            let Some((name, value)) = line.split_once(':') else { break };
-            if name.eq_ignore_ascii_case("content-length") {
-                length = value.trim().parse().unwrap_or(0);
-            }
-        }
-        let mut answer = vec![0; length];
-        reader.read_exact(&mut answer)?;
-        Ok((status, serde_json::from_slice(&answer)?))
+        let headers = ["Content-Type: application/json", "Connection: close"];
+        let answer = Connection::open(self.port)?.ask(method, path, &headers, body.as_bytes())?;
+        Ok((answer.status, serde_json::from_slice(&answer.body)?))
     }
 }
 

@@ -13,6 +13,7 @@ mod bundle;
 mod causal;
 mod classes;
 mod commands;
+mod deploy;
 mod edge_values;
 mod edge_weights;
 mod events;
@@ -39,6 +40,8 @@ mod refit;
 mod restarts;
 mod score;
 mod scored_edges;
+#[cfg(feature = "serve")]
+mod serve;
 mod stage3;
 mod tables;
 mod training;

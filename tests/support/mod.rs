@@ -1,6 +1,8 @@
 //! Runs the program in a directory of its own and looks at what it says and leaves behind.
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
+pub mod http;
+
 use std::collections::BTreeMap;
 use std::env;
 use std::ffi::OsStr;

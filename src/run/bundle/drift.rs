@@ -60,8 +60,8 @@ pub struct Distribution {
     median: f32,
 }
 
-/// A column of a node type or a relation, or the scores of a node type, that have moved.
-#[derive(Debug, Clone, PartialEq)]
+/// How far a column of a node type or a relation, or the scores of a node type, have moved.
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Shift {
     /// `user nodes`, or `pays edges`.
     pub of: String,
@@ -69,6 +69,8 @@ pub struct Shift {
     pub column: Option<String>,
     /// Population stability index.
     pub index: f64,
+    /// From here on it is a shift: [`THRESHOLD`], or more where there are few values.
+    pub limit: f64,
     /// Medians of the training and of the data.
     pub medians: [f32; 2],
     /// Means of the training, to its ranges, and of the data: shares of ones for a column of zeros and ones.
@@ -136,14 +138,15 @@ impl Distribution {
 }
 
 impl Shift {
-    /// Of `values` against those of the training, where there are some of both and they have moved.
+    /// Of `values` against those of the training, where there are some of both.
     fn of(of: &str, column: Option<String>, before: Option<&Distribution>, values: Vec<f32>) -> Option<Self> {
         let before = before?;
         let (index, limit, now) = before.shift(values)?;
-        (index >= limit).then(|| Self {
+        Some(Self {
             of: of.into(),
             column,
             index,
+            limit,
             medians: [before.median, now.median],
             ones: before.ones().zip(now.ones()).map(|(before, now)| [before, now]),
         })
@@ -235,8 +238,16 @@ impl Profile {
     }
 
     /// What has moved in the nodes of other data that `wanted` names, and in the edges to them, the largest shifts
-    /// first. Columns without values in one of both, and data of other columns, are not compared.
+    /// first.
     pub fn shifts(&self, dataset: &Dataset, scores: &[f32], wanted: &dyn Fn(u32) -> bool) -> Vec<Shift> {
+        let mut found = self.compare(dataset, scores, wanted);
+        found.retain(|shift| shift.index >= shift.limit);
+        found
+    }
+
+    /// How far everything is from the training, also what has not moved, the largest first. Columns without values in
+    /// one of both, and data of other columns, are not compared.
+    pub fn compare(&self, dataset: &Dataset, scores: &[f32], wanted: &dyn Fn(u32) -> bool) -> Vec<Shift> {
         let mut found = Vec::new();
         for known in &self.node_types {
             let types = dataset.graph.node_types();
@@ -283,7 +294,7 @@ pub fn in_words(shifts: &[Shift]) -> Vec<String> {
             medians[1], medians[0]
         ));
     }
-    for Shift { of, column, index, medians, ones } in columns.iter().take(LISTED).copied() {
+    for Shift { of, column, index, medians, ones, .. } in columns.iter().take(LISTED).copied() {
         let name = column.as_deref().unwrap_or_default();
         let percent = |share: f64| format!("{:.1} %", 100.0 * share);
         lines.push(match (name.strip_suffix("_missing"), ones) {

@@ -1,0 +1,271 @@
+//! The state directory: which data the live graph began with last, and the log of what came since.
+//!
+//! ```text
+//! state/
+//!   serve.json     {"version": 1, "data": digest, "base": "base-3", "position": 81723}
+//!   base-3/        data directory that holds the log up to record 81,723; none before the first compaction
+//!   log/           what was accepted (log/)
+//! ```
+//!
+//! A compaction takes four steps, and the graph is the same whichever of them is the last:
+//!
+//! 1. The new base is written under a temporary name and renamed ([`State::next_base`] says where to).
+//! 2. `serve.json` is replaced in one step. From here on the new base counts.
+//! 3. Records that it holds leave the log.
+//! 4. The old base is removed.
+//!
+//! A start takes the base that `serve.json` names, replays the log behind its position only, and does what steps 3 and
+//! 4 left; a base that `serve.json` does not name is removed.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::log::{Log, Position, Recovered};
+use crate::error::{Error, Result};
+use crate::graph::digest;
+use crate::graph::formats::atomic_write;
+use crate::graph::json::read_json;
+
+const FILE: &str = "serve.json";
+const LOG: &str = "log";
+const BASE: &str = "base-";
+const VERSION: u32 = 1;
+/// The file of a data directory that tells one from another.
+const MANIFEST: &str = "manifest.json";
+
+/// The state directory of one server.
+#[derive(Debug)]
+pub struct State {
+    dir: PathBuf,
+    /// Where the data lie that it began with.
+    data: PathBuf,
+    content: Content,
+}
+
+/// `serve.json`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Content {
+    version: u32,
+    /// SHA-256 of the manifest of the data that it began with.
+    data: String,
+    /// Number of the base that is mapped now; none: the data that it began with.
+    base: Option<u64>,
+    /// Last record of the log that the base holds.
+    position: Position,
+}
+
+impl State {
+    /// Opens the state in `dir`, or begins one, of a server whose data are at `data`.
+    ///
+    /// # Errors
+    /// [`Error::Data`] for the state of other data, or while another process uses it; [`Error::Format`]; [`Error::Io`].
+    pub fn open(dir: &Path, data: &Path) -> Result<(Self, Log, Recovered)> {
+        let found = digest::of_file(&data.join(MANIFEST))?;
+        let file = dir.join(FILE);
+        let help = "the file was changed or is of another version of the program; restore it, or give another --state";
+        let kept: Option<Content> = match file.is_file() {
+            true => Some(read_json(&file, "the state of a server", help)?),
+            false => None,
+        };
+        let content = match kept {
+            Some(kept) if kept.version != VERSION => {
+                let found = kept.version.to_string();
+                return Err(Error::format(&file, "version", VERSION.to_string(), found, help));
+            }
+            Some(kept) if kept.data != found => {
+                return Err(Error::Data {
+                    what: format!("state {}", dir.display()),
+                    expected: "the --data that it was begun with".into(),
+                    found: format!("{}, whose {MANIFEST} is another one", data.display()),
+                    help: "give the data that it was begun with, or another --state".into(),
+                });
+            }
+            Some(kept) => kept,
+            None => Content { version: VERSION, data: found, base: None, position: Position::default() },
+        };
+        // Before anything is changed: the lock is the log's.
+        let (log, recovered) = Log::open(&dir.join(LOG), content.position)?;
+        let state = Self { dir: dir.into(), data: data.into(), content };
+        if !file.is_file() {
+            state.write()?;
+        }
+        state.remove_others()?;
+        Ok((state, log, recovered))
+    }
+
+    /// The data directory that the live graph begins with.
+    pub fn base(&self) -> PathBuf {
+        self.content.base.map_or_else(|| self.data.clone(), |number| self.path(number))
+    }
+
+    /// The base holds the log up to here.
+    pub fn position(&self) -> Position {
+        self.content.position
+    }
+
+    /// Where the next base is to be written. What an earlier attempt left there is removed.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn next_base(&self) -> Result<PathBuf> {
+        let dir = self.path(self.next());
+        if dir.exists() {
+            remove(&dir)?;
+        }
+        Ok(dir)
+    }
+
+    /// Makes the next base, which is complete and holds the log up to `position`, the one that counts, and lets the
+    /// records that it holds and the base before it go.
+    ///
+    /// # Errors
+    /// [`Error::Io`]: the switch is made or not, and what was not removed goes at the next start.
+    pub fn switch(&mut self, position: Position, log: &Log) -> Result<()> {
+        self.name_base(position)?;
+        log.drop_until(position)?;
+        self.remove_others()
+    }
+
+    fn name_base(&mut self, position: Position) -> Result<()> {
+        let next = Content { base: Some(self.next()), position, ..self.content.clone() };
+        let before = std::mem::replace(&mut self.content, next);
+        self.write().inspect_err(|_| self.content = before)
+    }
+
+    fn next(&self) -> u64 {
+        self.content.base.map_or(1, |number| number + 1)
+    }
+
+    fn path(&self, base: u64) -> PathBuf {
+        self.dir.join(format!("{BASE}{base}"))
+    }
+
+    fn write(&self) -> Result<()> {
+        let path = self.dir.join(FILE);
+        let text = serde_json::to_vec_pretty(&self.content).map_err(|fault| Error::io(&path, "write", fault.into()))?;
+        atomic_write(&path, |file| file.write_all(&text))
+    }
+
+    /// Removes bases that do not count, and files that were never finished.
+    fn remove_others(&self) -> Result<()> {
+        let failed = |source| Error::io(&self.dir, "read", source);
+        let base = self.base();
+        for entry in fs::read_dir(&self.dir).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            let name = entry.file_name();
+            let name = name.to_string_lossy();
+            let is_other = name.starts_with(BASE) && entry.path() != base;
+            if is_other || (name.starts_with(".graphsieve-") && name.ends_with(".tmp")) {
+                remove(&entry.path())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn remove(path: &Path) -> Result<()> {
+    let removed = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
+    removed.map_err(|source| Error::io(path, "remove", source))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::log::Record;
+    use super::*;
+
+    fn labels(numbers: std::ops::Range<u64>) -> Vec<Record> {
+        let label = |number| Record::Label { node: format!("a:{number}").parse().unwrap(), label: 0, known: 0 };
+        numbers.map(label).collect()
+    }
+
+    /// A data directory, in so far as it counts here, that holds records.
+    fn write_data(dir: &Path, holds: &[Record]) {
+        fs::create_dir_all(dir).unwrap();
+        fs::write(dir.join(MANIFEST), serde_json::to_vec(holds).unwrap()).unwrap();
+    }
+
+    /// All that a graph would hold.
+    fn graph(state: &State, log: &Log) -> Vec<Record> {
+        let mut records: Vec<Record> = serde_json::from_slice(&fs::read(state.base().join(MANIFEST)).unwrap()).unwrap();
+        log.replay(state.position(), &mut |entry| {
+            records.push(entry.record);
+            Ok(())
+        })
+        .unwrap();
+        records
+    }
+
+    fn names(dir: &Path) -> Vec<String> {
+        let mut names: Vec<String> =
+            fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn the_graph_is_the_same_wherever_a_compaction_stops() {
+        for stop in 0..=5 {
+            let dir = tempfile::tempdir().unwrap();
+            let [data, at] = ["data", "state"].map(|name| dir.path().join(name));
+            write_data(&data, &labels(0..2));
+            let mut all = labels(0..2);
+            // Twice: from the user's data, which stay, and from a base that goes.
+            for round in [2, 5] {
+                let (mut state, log, _) = State::open(&at, &data).unwrap();
+                log.append(&labels(round..round + 2), None).unwrap();
+                all.extend(labels(round..round + 2));
+                let position = log.position();
+                let whole = graph(&state, &log);
+                assert_eq!(whole, all);
+                // Comes in during the compaction.
+                log.append(&labels(round + 2..round + 3), None).unwrap();
+                all.extend(labels(round + 2..round + 3));
+                if stop >= 1 {
+                    write_data(&at.join(".graphsieve-x.tmp"), &whole[..1]);
+                }
+                if stop >= 2 {
+                    write_data(&state.next_base().unwrap(), &whole);
+                }
+                match stop {
+                    3 => state.name_base(position).unwrap(),
+                    4 => {
+                        state.name_base(position).unwrap();
+                        log.drop_until(position).unwrap();
+                    }
+                    5 => state.switch(position, &log).unwrap(),
+                    _ => {}
+                }
+                // The process ends here.
+                drop((state, log));
+                let (state, log, _) = State::open(&at, &data).unwrap();
+                assert_eq!(graph(&state, &log), all, "stop {stop}");
+                let base = state.base();
+                let expected = [base.file_name().unwrap().to_str().unwrap(), LOG, FILE];
+                let expected = if stop < 3 { &expected[1..] } else { &expected[..] };
+                assert_eq!(names(&at), expected, "stop {stop}");
+                assert_eq!(base == data, stop < 3);
+            }
+        }
+    }
+
+    #[test]
+    fn the_state_of_other_data_and_a_changed_file_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let [data, other, at] = ["data", "other", "state"].map(|name| dir.path().join(name));
+        write_data(&data, &labels(0..1));
+        write_data(&other, &labels(1..2));
+        drop(State::open(&at, &data).unwrap());
+        let refused = |data: &Path| State::open(&at, data).err().unwrap().to_string();
+        assert!(refused(&other).contains("give the data that it was begun with"));
+        let (state, log, _) = State::open(&at, &data).unwrap();
+        assert!(refused(&data).contains("another process"));
+        drop((state, log));
+        for (content, part) in [("{", "line 1"), (r#"{"version":9,"data":"","position":0}"#, "expected 1, found 9")] {
+            fs::write(at.join(FILE), content).unwrap();
+            assert!(refused(&data).contains(part), "{}", refused(&data));
+        }
+    }
+}
