@@ -1,6 +1,7 @@
 //! Training epochs of both stages, and full-graph inference.
 
 use burn::backend::Autodiff;
+use burn::module::AutodiffModule;
 use burn::tensor::Tensor;
 use graphsieve_kernels::{GraphBackend, MemoryBackend};
 
@@ -67,6 +68,17 @@ impl<'r, B: GraphBackend, T: Task<B>> Training<'r, B, T> {
     /// What mini-batches were made of so far, where there are any.
     pub fn loaded(&self) -> Option<BatchStats> {
         self.runner.stats()
+    }
+}
+
+impl<B: GraphBackend> Training<'_, B, Attention<B>> {
+    /// Scores all nodes with the model as it is, together with the other ranks where these have parts of the graph.
+    ///
+    /// # Errors
+    /// A device that failed; a rank that fails.
+    pub fn score(&self) -> Result<()> {
+        let Some(model) = &self.model else { return Ok(()) };
+        self.task.scored(&model.valid(), Some(&[]), self.rank).map(drop)
     }
 }
 

@@ -40,6 +40,8 @@ pub struct ScaleRow {
     pub devices: usize,
     /// Of an epoch.
     pub times: Times,
+    /// Of the scores of all nodes, where the graph is on the device.
+    pub scores: Option<Times>,
     /// Of the first device; of the whole process where ranks share the processor.
     pub peak: Option<Peak>,
     /// Of an epoch on the first device, on average; of one device there is none.
@@ -156,13 +158,15 @@ impl ScaleData {
         let before = rank.map(Communicator::traffic);
         let peak = peak::<B, _>(device, &mut next)?;
         let loaded = training.loaded().map(|stats| Loaded::of(stats, epoch, times.median_ms));
+        let on_device = loaded.is_none();
+        let scores = on_device.then(|| time::<B>(device, *runs, || training.score())).transpose()?;
         let epochs = WATCHED_RUNS as f64;
         let exchanged = rank.map(Communicator::traffic).zip(before).map(|(after, before)| Exchanged {
             calls: (after.calls - before.calls) as f64 / epochs,
             bytes: (after.bytes - before.bytes) as f64 / epochs,
             ms: 1e3 * (after.seconds - before.seconds) / epochs,
         });
-        Ok(ScaleRow { devices: rank.map_or(1, |rank| rank.ranks()), times, peak, exchanged, loaded, notes })
+        Ok(ScaleRow { devices: rank.map_or(1, |rank| rank.ranks()), times, scores, peak, exchanged, loaded, notes })
     }
 
     /// The report of `rows`.
@@ -188,10 +192,10 @@ impl fmt::Display for ScaleReport {
         writeln!(f, "{device}; Stage 2, loader.mode = \"{mode}\", median of {runs} epochs\n")?;
         writeln!(
             f,
-            "devices   ms/epoch   quartiles            speed   a device   memory   exchanges       MB       ms"
+            "devices   ms/epoch   quartiles            speed   a device   memory   exchanges       MB       ms   ms/scores"
         )?;
         let one = rows.iter().find(|row| row.devices == 1).map(|row| row.times.median_ms);
-        for ScaleRow { devices, times, peak, exchanged, .. } in rows {
+        for ScaleRow { devices, times, scores, peak, exchanged, .. } in rows {
             let quartiles = format!("{:.2} to {:.2}", times.lower_quartile_ms, times.upper_quartile_ms);
             let speed = one.map(|one| one / times.median_ms);
             let shown = |value: Option<f64>, unit: &str, digits: usize| {
@@ -199,7 +203,7 @@ impl fmt::Display for ScaleReport {
             };
             writeln!(
                 f,
-                "{devices:>7} {:>10.2}   {quartiles:<18} {:>7} {:>10} {:>8} {:>11} {:>8} {:>8}",
+                "{devices:>7} {:>10.2}   {quartiles:<18} {:>7} {:>10} {:>8} {:>11} {:>8} {:>8} {:>11}",
                 times.median_ms,
                 shown(speed, "x", 2),
                 shown(speed.map(|speed| 100.0 * speed / *devices as f64), " %", 0),
@@ -207,6 +211,7 @@ impl fmt::Display for ScaleReport {
                 shown(exchanged.map(|exchanged| exchanged.calls), "", 0),
                 shown(exchanged.map(|exchanged| exchanged.bytes / 1e6), "", 1),
                 shown(exchanged.map(|exchanged| exchanged.ms), "", 2),
+                shown(scores.map(|scores| scores.median_ms), "", 2),
             )?;
         }
         let loaded: Vec<(usize, Loaded)> = rows.iter().filter_map(|row| Some((row.devices, row.loaded?))).collect();

@@ -30,7 +30,7 @@ given = arguments.parse_args()
 rank, ranks = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
 device = f"cuda:{os.environ['LOCAL_RANK']}" if "LOCAL_RANK" in os.environ and given.device == "cuda" else given.device
 if device.startswith("cuda"):
-    torch.cuda.set_device(device)
+    torch.cuda.set_device(device if ":" in device else 0)
 if ranks > 1:
     torch.distributed.init_process_group("nccl" if device.startswith("cuda") else "gloo")
 

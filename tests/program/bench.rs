@@ -221,14 +221,16 @@ fn epochs_on_one_and_on_several_ranks_are_measured() {
         .write("run.toml", "task = \"stage2\"\n[data]\npath = \"data\"\ninput = \"features\"\n[model]\nhidden = 8\n");
     let fixed =
         ["--quiet", "bench", "scale", "--config", "run.toml", "--data", "data", "--devices", "1,2", "--runs", "1"];
-    let more = ["--set", "loader.mode=sampled", "--device", "cpu", "--format"];
-    let said = sandbox.succeeds([&fixed[..], &more, &["json"]].concat());
+    let more = |mode| ["--set", mode, "--device", "cpu", "--format"];
+    let said = sandbox.succeeds([&fixed[..], &more("loader.mode=full"), &["json"]].concat());
     let report: Value = serde_json::from_str(&said.stdout).unwrap();
     for (at, devices) in [(0, 1), (1, 2)] {
         assert_eq!(report["rows"][at]["devices"], devices);
-        assert!(report["rows"][at]["times"]["median_ms"].as_f64().unwrap() > 0.0, "{report}");
+        for what in ["times", "scores"] {
+            assert!(report["rows"][at][what]["median_ms"].as_f64().unwrap() > 0.0, "{report}");
+        }
     }
-    let table = sandbox.succeeds([&fixed[..], &more, &["table"]].concat()).stdout;
+    let table = sandbox.succeeds([&fixed[..], &more("loader.mode=sampled"), &["table"]].concat()).stdout;
     let row = table.lines().find(|line| line.trim_start().starts_with("2 ")).unwrap();
     assert!(row.contains('x') && row.contains(" %") && table.contains("seeds/s"), "{table}");
 }
