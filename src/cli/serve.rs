@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{ArgAction, Args};
+use clap::Args;
 
 use super::{Compute, Console, size};
 use crate::error::Result;
@@ -124,7 +124,7 @@ pub(super) struct Arguments {
     grace: Duration,
 
     /// Log every request, not only those that are refused or fail; never with ids or values
-    #[arg(long, action = ArgAction::SetTrue)]
+    #[arg(long)]
     log_requests: bool,
 
     #[command(flatten)]

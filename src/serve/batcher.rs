@@ -126,7 +126,7 @@ impl<J, A> Shared<J, A> {
             let full = format!("{length} requests are waiting already");
             return Err(Refusal::new(StatusCode::TOO_MANY_REQUESTS, "busy", full)
                 .help("ask again later, with fewer requests at a time")
-                .after((seconds.ceil() as u64).clamp(1, 60)));
+                .after((seconds.ceil() as u32).clamp(1, 60)));
         }
         queue.waiting.push_back(job);
         drop(queue);
@@ -180,7 +180,8 @@ impl<J, A> Shared<J, A> {
             }
         }
         let done = |jobs: &[J]| catch_unwind(AssertUnwindSafe(|| work(jobs))).ok();
-        let refused = |count: usize| (0..count).map(|_| Err(Refusal::panicked())).collect();
+        let refused =
+            |count: usize| -> Vec<Result<A, Refusal>> { (0..count).map(|_| Err(Refusal::panicked())).collect() };
         let answers = match done(&jobs) {
             Some(answers) => answers,
             None if self.batching.again_alone && jobs.len() > 1 => {
@@ -229,33 +230,32 @@ mod tests {
         let batcher = Batcher::start("test", batching(1, 3, 4), move |jobs: &[usize]| {
             gate.lock().unwrap().recv().unwrap();
             jobs.iter().map(|job| Ok(job * 10)).collect()
-        })
-        .unwrap();
+        });
+        let batcher = Arc::new(batcher.unwrap());
         let ask = |job| {
-            let mut future = Box::pin(batcher.submit(job, 1, soon()));
-            // The first poll puts the job into the queue.
-            let polled = std::future::poll_fn(|context| std::task::Poll::Ready(future.as_mut().poll(context)));
-            async move { (polled.await.is_ready(), future) }
+            let batcher = batcher.clone();
+            tokio::spawn(async move { batcher.submit(job, 1, soon()).await })
         };
-        let (_, first) = ask(0).await;
+        let mut asked = vec![ask(0)];
+        tokio::task::yield_now().await;
         while batcher.waiting() > 0 {
             thread::yield_now();
         }
-        let mut others = Vec::new();
         for job in 1..=4 {
-            others.push(ask(job).await.1);
+            asked.push(ask(job));
+            tokio::task::yield_now().await;
         }
+        assert_eq!(batcher.waiting(), 4);
         let refused = batcher.submit(5, 1, soon()).await.err().unwrap();
         assert_eq!((refused.status, refused.retry_after), (StatusCode::TOO_MANY_REQUESTS, Some(1)));
         (0..3).for_each(|_| open.send(()).unwrap());
-        assert_eq!(first.await.unwrap().answer, 0);
         let mut batches = Vec::new();
-        for (job, other) in (1..).zip(others) {
-            let answered = other.await.unwrap();
+        for (job, asked) in asked.into_iter().enumerate() {
+            let answered = asked.await.unwrap().unwrap();
             assert_eq!(answered.answer, job * 10);
             batches.push(answered.batch);
         }
-        assert_eq!(batches, [3, 3, 3, 1]);
+        assert_eq!(batches, [1, 3, 3, 3, 1]);
     }
 
     #[tokio::test]

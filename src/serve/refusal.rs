@@ -18,21 +18,26 @@ pub struct Refusal {
     pub status: StatusCode,
     /// Seconds after which it is worth asking again.
     #[serde(skip)]
-    pub retry_after: Option<u64>,
+    pub retry_after: Option<u32>,
     /// For programs; does not change between releases.
     pub code: &'static str,
     /// For people: what is wrong.
-    pub message: String,
+    #[schema(value_type = String)]
+    pub message: Box<str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub expected: Option<String>,
+    #[schema(value_type = Option<String>)]
+    pub expected: Option<Box<str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub found: Option<String>,
+    #[schema(value_type = Option<String>)]
+    pub found: Option<Box<str>>,
     /// The way out.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub help: Option<String>,
-    /// Where in the request, such as `line 3` or `nodes[2].Amount`.
+    #[schema(value_type = Option<String>)]
+    pub help: Option<Box<str>>,
+    /// Where in the request, such as `line 3` or `nodes[2]`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub place: Option<String>,
+    #[schema(value_type = Option<String>)]
+    pub place: Option<Box<str>>,
 }
 
 /// The body of a refusal.
@@ -68,7 +73,7 @@ impl Refusal {
     }
 
     #[must_use]
-    pub fn after(self, seconds: u64) -> Self {
+    pub fn after(self, seconds: u32) -> Self {
         Self { retry_after: Some(seconds), ..self }
     }
 
@@ -137,9 +142,9 @@ impl IntoResponse for Refusal {
 }
 
 /// A text that can repeat what a client sent, cut.
-fn shortened(text: String) -> String {
+fn shortened(text: String) -> Box<str> {
     match text.char_indices().nth(LONGEST) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text,
+        Some((end, _)) => format!("{}…", &text[..end]).into(),
+        None => text.into(),
     }
 }

@@ -169,9 +169,9 @@ fn what_is_written_is_scored_looked_up_and_forgotten() {
     let metrics = server.get("/metrics").body;
     for line in [
         "graphsieve_http_requests_total{route=\"/v1/events\",method=\"POST\",status=\"200\"} 2",
-        "graphsieve_live_nodes 1",
+        "graphsieve_live_nodes 1.0",
         "graphsieve_written_rows_total{kind=\"forgotten\"} 1",
-        "graphsieve_waiting_requests{of=\"score\"} 0",
+        "graphsieve_waiting_requests{of=\"score\"} 0.0",
         "# EOF",
     ] {
         assert!(metrics.contains(line), "{line}\n{metrics}");
@@ -242,7 +242,7 @@ fn a_full_queue_refuses_and_a_stop_finishes_what_has_begun() {
     let mut begun = vec![send()];
     wait_for(|| server.engine.begun.load(Ordering::SeqCst) == 1);
     begun.extend([send(), send()]);
-    wait_for(|| server.get("/metrics").body.contains("graphsieve_waiting_requests{of=\"score\"} 2"));
+    wait_for(|| server.get("/metrics").body.contains("graphsieve_waiting_requests{of=\"score\"} 2.0"));
     let refused = Answer::read(&mut send());
     assert_eq!(refused.refused(), (429, "busy".into()));
     assert!(refused.head.contains("retry-after: "), "{refused:?}");

@@ -88,7 +88,10 @@ fn the_page_of_a_server_looks_a_node_up_and_nothing_of_its_data_runs() {
     wait_for(&browser, &is_there);
     assert!(browser.log("browser").is_empty());
     let requests = browser.requests();
-    assert!(requests.iter().all(|asked| asked.starts_with(&server.address) || asked.starts_with("data:")), "{requests:?}");
+    assert!(
+        requests.iter().all(|asked| asked.starts_with(&server.address) || asked.starts_with("data:")),
+        "{requests:?}"
+    );
     browser.script("location.hash = '#user:nobody'");
     wait_for(&browser, "return document.getElementById('said').innerText.includes('no such node')");
     drop(browser);

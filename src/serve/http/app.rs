@@ -157,7 +157,7 @@ fn check_type(headers: &HeaderMap, lines: bool) -> Result<bool, Refusal> {
         Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "media_type", "a body of this type is not read")
             .expected(expected, String::from_utf8_lossy(found)))
     };
-    if let Some(encoding) = headers.get(header::CONTENT_ENCODING).filter(|name| *name != "identity") {
+    if let Some(encoding) = headers.get(header::CONTENT_ENCODING).filter(|name| name.as_bytes() != b"identity") {
         return refuse("no Content-Encoding, and application/json", encoding.as_bytes());
     }
     let Some(given) = headers.get(header::CONTENT_TYPE) else { return Ok(false) };

@@ -85,7 +85,7 @@ pub(super) fn events(body: &Body, limits: &Limits) -> Result<Vec<Change>, Refusa
     let mut changes = Vec::new();
     for (at, line) in lines.filter(|(_, line)| !line.trim_ascii().is_empty()) {
         let place = || format!("line {}", at + 1);
-        let object: Object = parsed(line).map_err(|refusal| Refusal { place: Some(place()), ..refusal })?;
+        let object: Object = parsed(line).map_err(|refusal| Refusal { place: Some(place().into()), ..refusal })?;
         let is_node = object.contains_key("type");
         changes.push(change(object, is_node, limits).map_err(|refusal| refusal.at(place()))?);
         // Half of them may be nodes.

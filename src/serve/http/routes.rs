@@ -31,7 +31,7 @@ const NEIGHBOURS: usize = 20;
 const MOST_NEIGHBOURS: usize = 1000;
 
 /// The description of the interface, as JSON.
-pub(super) struct Api(pub String);
+pub(in crate::serve) struct Api(pub String);
 
 #[derive(Serialize, ToSchema)]
 pub(in crate::serve) struct Health {
