@@ -9,8 +9,10 @@ use super::engine::Engine;
 use super::http::App;
 use crate::error::Result;
 
-/// How often it is looked whether there is something to compact or to drop.
-const LOOK: Duration = Duration::from_secs(15);
+/// How often it is looked whether there is enough to compact.
+const COMPACT: Duration = Duration::from_secs(1);
+/// How often it is looked what has moved, which sorts every column, and what is too old.
+const LOOK: Duration = Duration::from_secs(20);
 
 /// Threads that end when this value does; work that has begun then goes on until the process ends, which may be at any
 /// moment.
@@ -21,7 +23,7 @@ impl Background {
     pub fn start(app: &Arc<App>) -> io::Result<Self> {
         let background = Self(Arc::default());
         let options = &app.options;
-        background.every(app, "compact", LOOK, |engine| engine.compact().map(drop))?;
+        background.every(app, "compact", COMPACT, |engine| engine.compact().map(drop))?;
         background.every(app, "watch", LOOK, |engine| engine.watch())?;
         if options.retention.is_some() {
             background.every(app, "retain", LOOK, |engine| engine.retain().map(drop))?;

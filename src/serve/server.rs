@@ -9,6 +9,7 @@ use super::auth::Tokens;
 use super::background::Background;
 use super::engine::Engine;
 use super::http::{App, listen, router};
+use super::notify::notify;
 use super::openapi;
 use super::options::Options;
 use super::tls::Tls;
@@ -71,8 +72,10 @@ impl Server {
         let finished = runtime.block_on(async {
             let listener = tokio::net::TcpListener::from_std(listener).map_err(failed)?;
             tokio::spawn(signals::reload(app.clone()));
+            notify("READY=1");
             Ok::<_, Error>(listen(listener, router, &app, stop).await)
         })?;
+        notify("STOPPING=1");
         drop(background);
         if finished {
             app.scoring.close();

@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 
 use super::drift::Drift;
 use super::engine::{
-    Engine, EngineState, Figure, ScoreAnswer, ScoreRequest, Spent, TableColumns, TargetScore, Write, WriteRequest,
-    Written,
+    Engine, EngineState, Figure, LabelChange, ScoreAnswer, ScoreRequest, Spent, TableColumns, TargetScore, Write,
+    WriteRequest, Written,
 };
 use super::labels::Labels;
 use super::log::{Batch, Ends, Entry, Key, Log, LogError, Position, Record};
@@ -26,7 +26,7 @@ use crate::backend::{Device, with_backend};
 use crate::data::tables::{UnknownCategories, unknown_categories};
 use crate::error::{Error, Result};
 use crate::graph::{Dataset, Events};
-use crate::live::{Change, Columns, Draw, Live, NodeKey, Part, Row, RowReader};
+use crate::live::{self, Change, Columns, Count, Draw, Live, NodeKey, Part, Row, RowReader};
 use crate::run::bundle::Bundle;
 use crate::run::bundle::drift::Profile;
 use crate::run::model::model_of;
@@ -47,7 +47,10 @@ const IMPORT_FILES: [&str; 2] = ["import.json", "import.bin"];
 /// # Errors
 /// A model, data or a state directory that cannot be read or do not belong together.
 pub fn open(options: &Options, device: Device) -> Result<Arc<dyn Engine>> {
-    with_backend!(device, |B, d| Ok(Arc::new(Service::<B>::open(options.clone(), d)?)))
+    with_backend!(device, |B, d| {
+        let engine: Arc<dyn Engine> = Arc::new(Service::<B>::open(options.clone(), d)?);
+        Ok(engine)
+    })
 }
 
 struct Service<B: GraphBackend> {
@@ -118,7 +121,7 @@ impl<B: GraphBackend> Service<B> {
         }
         let dir = state.base();
         let base = Dataset::open(&dir)?;
-        let reader = RowReader::open(&options.model, &dir, &base)?;
+        let reader = RowReader::open(&model_of(&options.model)?, &dir, &base)?;
         let columns = Columns::new(&reader, &base)?;
         let model = Model::open(&options, &dir, &base, &device)?;
         let latest = base.events.iter().flat_map(|events| &events.time).filter(|time| **time != Events::NO_TIME).max();
@@ -290,11 +293,8 @@ impl<B: GraphBackend> Service<B> {
                             .expected(format!("a time from {time} on"), of.known.to_string()));
                     }
                 }
-                let record = |of: &super::engine::LabelChange| Record::Label {
-                    node: of.node.clone(),
-                    label: of.label,
-                    known: of.known,
-                };
+                let record =
+                    |of: &LabelChange| Record::Label { node: of.node.clone(), label: of.label, known: of.known };
                 Ok((labels.iter().map(record).collect(), Vec::new()))
             }
             Write::Forget(node) => match self.live.node(node, 0) {
@@ -373,7 +373,9 @@ impl<B: GraphBackend> Engine for Service<B> {
         let parts = self.parts(&model, requests);
         drop(guard);
         let extract = started.elapsed();
-        let good: Vec<Part> = parts.iter().filter_map(|part| part.as_ref().ok().cloned()).collect();
+        let mut good = Vec::with_capacity(parts.len());
+        let refused: Vec<Option<Refusal>> =
+            parts.into_iter().map(|part| part.map(|part| good.push(part)).err()).collect();
         let together = model.prepared.scores(&good, &model.refreshed);
         let scores: Vec<Result<Vec<f32>, Error>> = match together {
             Ok(scores) => scores.into_iter().map(Ok).collect(),
@@ -382,11 +384,13 @@ impl<B: GraphBackend> Engine for Service<B> {
             Err(_) => good.chunks(1).map(|part| Ok(model.prepared.scores(part, &model.refreshed)?.concat())).collect(),
         };
         let spent = Spent { extract, forward: started.elapsed() - extract };
-        let mut scores = scores.into_iter();
-        let each = parts.into_iter().zip(requests).map(|(part, request)| {
-            let part = part?;
-            let scores = scores.next().unwrap_or(Ok(Vec::new()))?;
-            self.answer(&model, request, &part, &scores, spent)
+        let mut scored = good.iter().zip(scores);
+        let each = requests.iter().zip(refused).map(|(request, refused)| match refused {
+            Some(refusal) => Err(refusal),
+            None => {
+                let (part, scores) = scored.next().ok_or_else(Refusal::panicked)?;
+                self.answer(&model, request, part, &scores?, spent)
+            }
         });
         each.collect()
     }
@@ -397,11 +401,12 @@ impl<B: GraphBackend> Engine for Service<B> {
         let groups = requests.chunk_by(|one, other| !is_forget(one) && !is_forget(other));
         let mut answers = Vec::with_capacity(requests.len());
         for group in groups {
-            if let [WriteRequest { write: Write::Forget(node), .. }] = group
-                && let Err(error) = self.log.forget(node, &self.ends)
-            {
-                answers.push(Err(error.into()));
-                continue;
+            if let [WriteRequest { write: write @ Write::Forget(node), .. }] = group {
+                let forgotten = self.checked(write).and_then(|_| Ok(self.log.forget(node, &self.ends)?));
+                if let Err(refusal) = forgotten {
+                    answers.push(Err(refusal));
+                    continue;
+                }
             }
             answers.extend(self.write_together(group));
         }
@@ -440,8 +445,8 @@ impl<B: GraphBackend> Engine for Service<B> {
         let stats = self.live.stats();
         let report = model.of.drift.report();
         let labels = model.of.labels.figures();
-        let counts = |of: &[crate::live::Count], label: &'static str| -> Vec<(Vec<(&'static str, String)>, f64)> {
-            let value = |count: &crate::live::Count, part: &str, value: usize| {
+        let counts = |of: &[Count], label: &'static str| -> Vec<(Vec<(&'static str, String)>, f64)> {
+            let value = |count: &Count, part: &str, value: usize| {
                 (vec![(label, count.name.clone()), ("part", part.to_owned())], value as f64)
             };
             of.iter()
@@ -489,7 +494,7 @@ impl<B: GraphBackend> Engine for Service<B> {
             "boolean" => "boolean",
             _ => "string",
         };
-        let table = |table: crate::live::TableColumns| TableColumns {
+        let table = |table: live::TableColumns| TableColumns {
             is_node: !table.is_edge,
             name: table.name,
             columns: table.columns.into_iter().map(|column| (column.name, kind(&column.kind))).collect(),
@@ -559,15 +564,16 @@ fn unknown(node: &NodeKey) -> Refusal {
 
 /// What the live graph refuses, with a status of its own where a client can tell it apart.
 fn refusal(error: Error) -> Refusal {
-    let (status, code) = match &error {
-        Error::Data { what, .. } if what.starts_with("target") => (StatusCode::NOT_FOUND, "unknown_node"),
-        Error::Data { what, .. } if what.starts_with("duplicate") => (StatusCode::CONFLICT, "duplicate"),
-        Error::Data { what, .. } if what.starts_with("neighbourhood") => {
-            (StatusCode::UNPROCESSABLE_ENTITY, "neighbourhood")
-        }
-        _ => return error.into(),
-    };
-    Refusal { status, code, ..error.into() }
+    let begins = |with: &str| matches!(&error, Error::Data { what, .. } if what.starts_with(with));
+    let own = [
+        ("target", StatusCode::NOT_FOUND, "unknown_node"),
+        ("duplicate", StatusCode::CONFLICT, "duplicate"),
+        ("neighbourhood", StatusCode::UNPROCESSABLE_ENTITY, "neighbourhood"),
+    ];
+    match own.into_iter().find(|(with, ..)| begins(with)) {
+        Some((_, status, code)) => Refusal { status, code, ..error.into() },
+        None => error.into(),
+    }
 }
 
 fn log_refusal(error: LogError) -> Refusal {

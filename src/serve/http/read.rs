@@ -5,7 +5,7 @@ use chrono::{DateTime, Utc};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::error::Category;
-use serde_json::{Map, Value};
+use serde_json::{Error, Map, Value};
 
 use super::app::Body;
 use crate::live::{Change, EdgeChange, NodeChange, NodeKey};
@@ -195,7 +195,9 @@ fn parsed<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
     let bad = |code, message: &str| Refusal::new(StatusCode::BAD_REQUEST, code, message);
     let text = std::str::from_utf8(bytes)
         .map_err(|fault| bad("bad_utf8", "the body is no UTF-8").at(format!("byte {}", fault.valid_up_to())))?;
-    serde_json::from_str(text).map_err(|fault| {
+    // A form is only told of what is JSON at all, as deep as it may be.
+    let whole = |fault: Error| serde_json::from_str::<Value>(text).err().unwrap_or(fault);
+    serde_json::from_str(text).map_err(whole).map_err(|fault| {
         let place = format!("line {} column {}", fault.line(), fault.column());
         let told = fault.to_string();
         let told = told.split(" at line ").next().unwrap_or_default();
