@@ -8,16 +8,16 @@ build:
 
 # Run every test on CPU and Vulkan (a software driver will do).
 test:
-    cargo test --release --workspace --no-default-features --features vulkan
+    cargo test --release --workspace --no-default-features --features vulkan,serve
 
 # Run every test on all backends; those of CUDA need a GPU.
 test-all:
-    cargo test --release --workspace
+    cargo test --release --workspace --features serve
 
 # What CI complains about.
 lint:
     cargo fmt --all --check
-    cargo clippy --workspace --all-targets --release -- -D warnings
+    cargo clippy --workspace --all-targets --release --features serve -- -D warnings
 
 # The CPU-only build.
 lint-cpu:

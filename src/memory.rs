@@ -4,8 +4,13 @@ use std::fs;
 
 /// The largest resident set so far, in bytes; `None` where the system does not tell.
 pub(crate) fn resident_peak() -> Option<u64> {
+    of_status("VmHWM:")
+}
+
+/// A line of the system's account of this process, in bytes: `VmRSS:` is what is resident now.
+pub(crate) fn of_status(name: &str) -> Option<u64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix(name))?;
     let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(kibibytes * 1024)
 }

@@ -5,7 +5,9 @@ use std::fmt::Display;
 use std::process::ExitCode;
 
 use clap::ValueEnum;
+use log::kv::{Error, Key, Value as Known, VisitSource};
 use log::{LevelFilter, Log, Metadata, Record};
+use serde_json::{Map, Value};
 
 use super::Cli;
 use crate::run::log_line::{Level, LogLine};
@@ -15,7 +17,8 @@ use crate::run::log_line::{Level, LogLine};
 pub(super) enum LogFormat {
     /// For people
     Text,
-    /// One JSON object per line: time, level, message; progress also stage, done, total, rate
+    /// One JSON object per line: time, level, message; progress also stage, done, total, rate; requests also what they
+    /// were and took
     Json,
 }
 
@@ -31,14 +34,29 @@ impl Log for Stderr {
         if !self.enabled(record.metadata()) {
             return;
         }
-        eprintln!("{}", line(self.0, record.level(), &record.args().to_string()));
+        let mut fields = Fields(Map::new());
+        // What cannot be read is left out; the message says it as well.
+        let _ = record.key_values().visit(&mut fields);
+        eprintln!("{}", line(self.0, record.level(), &record.args().to_string(), fields.0));
     }
 
     fn flush(&self) {}
 }
 
+/// What a record knows beside its message, for machines.
+struct Fields(Map<String, Value>);
+
+impl<'kvs> VisitSource<'kvs> for Fields {
+    fn visit_pair(&mut self, key: Key<'kvs>, value: Known<'kvs>) -> Result<(), Error> {
+        let whole = value.to_u64().map(Value::from);
+        let number = whole.or_else(|| value.to_f64().map(Value::from));
+        self.0.insert(key.as_str().into(), number.unwrap_or_else(|| value.to_string().into()));
+        Ok(())
+    }
+}
+
 /// A record as it is shown.
-fn line(format: LogFormat, level: log::Level, message: &str) -> String {
+fn line(format: LogFormat, level: log::Level, message: &str, fields: Map<String, Value>) -> String {
     let level = match level {
         log::Level::Error => Level::Error,
         log::Level::Warn => Level::Warning,
@@ -47,7 +65,7 @@ fn line(format: LogFormat, level: log::Level, message: &str) -> String {
     };
     match (format, level) {
         // A line end at the start leaves a progress bar alone; an object needs none.
-        (LogFormat::Json, _) => LogLine::now(level, message.trim()).to_string(),
+        (LogFormat::Json, _) => LogLine::now(level, message.trim()).with(fields).to_string(),
         (LogFormat::Text, Level::Error) => format!("error: {message}"),
         (LogFormat::Text, _) => message.to_owned(),
     }
@@ -68,7 +86,9 @@ pub(super) fn start(cli: &Cli) {
 pub fn report_error(error: &dyn Display) {
     match log::max_level() {
         // Before the command line was read.
-        LevelFilter::Off => eprintln!("{}", line(asked_for(env::args()), log::Level::Error, &error.to_string())),
+        LevelFilter::Off => {
+            eprintln!("{}", line(asked_for(env::args()), log::Level::Error, &error.to_string(), Map::new()))
+        }
         _ => log::error!("{error}"),
     }
 }
@@ -79,7 +99,7 @@ pub fn refuse(refused: &clap::Error) -> ExitCode {
     match asked_for(env::args()) {
         LogFormat::Json if refused.use_stderr() => {
             let text = refused.render().to_string();
-            eprintln!("{}", line(LogFormat::Json, log::Level::Error, text.trim_start_matches("error: ")));
+            eprintln!("{}", line(LogFormat::Json, log::Level::Error, text.trim_start_matches("error: "), Map::new()));
         }
         // Nobody is left to tell that stdout is closed.
         _ => drop(refused.print()),
@@ -97,18 +117,23 @@ fn asked_for(arguments: impl Iterator<Item = String>) -> LogFormat {
 
 #[cfg(test)]
 mod tests {
+    use log::kv::Source;
+
     use super::*;
 
     #[test]
     fn machines_get_an_object_and_people_a_line() {
-        let shown = line(LogFormat::Json, log::Level::Error, "\nrun.toml:3: \"x\"\n  help: y");
+        let mut fields = Fields(Map::new());
+        [("status", Known::from(404u16)), ("route", Known::from("/v1"))].visit(&mut fields).unwrap();
+        let shown = line(LogFormat::Json, log::Level::Error, "\nrun.toml:3: \"x\"\n  help: y", fields.0);
         let object: serde_json::Value = serde_json::from_str(&shown).unwrap();
         assert_eq!(object["level"], "error");
+        assert_eq!([&object["status"], &object["route"]], [&Value::from(404), &Value::from("/v1")]);
         assert_eq!(object["message"], "run.toml:3: \"x\"\n  help: y");
         assert_eq!(object["time"].as_str().map(str::len), Some("2026-01-31T09:30:00Z".len()));
         assert!(!shown.contains('\n'));
-        assert_eq!(line(LogFormat::Text, log::Level::Error, "x"), "error: x");
-        assert_eq!(line(LogFormat::Text, log::Level::Info, "x"), "x");
+        assert_eq!(line(LogFormat::Text, log::Level::Error, "x", Map::new()), "error: x");
+        assert_eq!(line(LogFormat::Text, log::Level::Info, "x", Map::new()), "x");
     }
 
     #[test]

@@ -19,6 +19,7 @@ mod plan;
 mod processes;
 mod report;
 mod score;
+mod serve;
 mod synth;
 mod train;
 
@@ -65,6 +66,7 @@ enum Command {
     Train(train::Arguments),
     Embed(embed::Arguments),
     Score(score::Arguments),
+    Serve(serve::Arguments),
     Eval(eval::Arguments),
     Explain(explain::Arguments),
     Report(report::Arguments),
@@ -99,6 +101,7 @@ fn run_command(command: Command, console: Console) -> Result<()> {
         Command::Train(arguments) => train::run(arguments, console),
         Command::Embed(arguments) => embed::run(arguments, console),
         Command::Score(arguments) => score::run(arguments, console),
+        Command::Serve(arguments) => serve::run(arguments, console),
         Command::Eval(arguments) => eval::run(arguments, console),
         Command::Explain(arguments) => explain::run(arguments, console),
         Command::Report(arguments) => report::run(arguments, console),

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use serde::Serialize;
+use serde_json::{Map, Value};
 
 use super::provenance::UtcTime;
 
@@ -23,7 +24,7 @@ pub enum Level {
 }
 
 /// A line; `Display` is the JSON object `{"time", "level", "message"}`, of progress also with `stage`, `done`, `total`
-/// (0 when unknown) and `rate` (done per second).
+/// (0 when unknown) and `rate` (done per second), of a request with what is known of it.
 #[derive(Debug, Clone, Serialize)]
 pub struct LogLine<'a> {
     time: String,
@@ -31,6 +32,8 @@ pub struct LogLine<'a> {
     message: &'a str,
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     work: Option<Work<'a>>,
+    #[serde(flatten)]
+    fields: Map<String, Value>,
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -44,7 +47,12 @@ struct Work<'a> {
 impl<'a> LogLine<'a> {
     /// A line of this moment.
     pub fn now(level: Level, message: &'a str) -> Self {
-        Self { time: UtcTime::now().to_string(), level, message, work: None }
+        Self { time: UtcTime::now().to_string(), level, message, work: None, fields: Map::new() }
+    }
+
+    /// With more that is known.
+    pub fn with(self, fields: Map<String, Value>) -> Self {
+        Self { fields, ..self }
     }
 
     /// With the state of a piece of work; a rate that is not finite becomes 0.

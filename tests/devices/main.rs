@@ -27,6 +27,8 @@ mod nn;
 mod ranks;
 mod reachable;
 mod report;
+#[cfg(feature = "serve")]
+mod serve;
 mod stage1_batches;
 mod steady;
 mod training;

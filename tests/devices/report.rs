@@ -33,6 +33,8 @@ pub fn trials() -> Vec<Trial> {
         the_page_can_be_used_without_script_and_by_those_who_do_not_see_it,
         the_page_prints,
     ));
+    #[cfg(feature = "serve")]
+    trials.extend(crate::serve::trials());
     trials
 }
 
@@ -43,20 +45,20 @@ fn my_turn() -> MutexGuard<'static, ()> {
 }
 
 /// What stands behind every id of the data: it has to be shown, and nothing of it may run.
-const HOSTILE: &str = "<script>window.owned=1</script>\"><img src=x onerror=window.owned=2>&amp;'</td></table>";
+pub const HOSTILE: &str = "<script>window.owned=1</script>\"><img src=x onerror=window.owned=2>&amp;'</td></table>";
 
 /// Trained long enough for labelled nodes of both classes to be among the highest scores.
 const STAGE2: &str = "task = \"stage2\"\n[data]\npath = \"data\"\ninput = \"features\"\n[model]\nhidden = 16\n\
                       out = 16\n[train]\nepochs = 30\nlearning_rate = 1e-2\nvalidate_every = 2\n[output]\ndir = \"runs\"\nplots = false\n";
 
-struct Reported {
-    sandbox: Sandbox,
-    run: String,
+pub struct Reported {
+    pub sandbox: Sandbox,
+    pub run: String,
     page: PathBuf,
 }
 
 /// A run on data with hostile ids and its report, made once for all tests.
-fn reported() -> &'static Reported {
+pub fn reported() -> &'static Reported {
     static REPORTED: OnceLock<Reported> = OnceLock::new();
     REPORTED.get_or_init(|| {
         let sandbox = Sandbox::new();

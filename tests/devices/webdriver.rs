@@ -33,8 +33,13 @@ impl Browser {
         },
     };
 
-    /// A browser that shows `page`.
+    /// A browser that shows a file.
     pub fn show(page: &Path) -> Self {
+        Self::open(&format!("file://{}", page.canonicalize().unwrap().display()))
+    }
+
+    /// A browser at an address.
+    pub fn open(address: &str) -> Self {
         let driver = Command::new("chromedriver").arg("--port=0").stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
         let mut driver = driver.unwrap();
         let mut said = BufReader::new(driver.stdout.take().unwrap());
@@ -68,7 +73,7 @@ impl Browser {
         }}});
         let session = browser.ask("POST", "/session", &wanted);
         browser.session = session["sessionId"].as_str().unwrap().to_owned();
-        browser.command("url", json!({"url": format!("file://{}", page.canonicalize().unwrap().display())}));
+        browser.command("url", json!({"url": address}));
         browser
     }
 
@@ -129,7 +134,9 @@ impl Browser {
             let message: Value = serde_json::from_str(entry["message"].as_str()?).ok()?;
             let event = &message["message"];
             // The browser's own first page asks for much.
-            let by_page = event["params"]["documentURL"].as_str().is_some_and(|page| page.starts_with("file:"));
+            let by_page = event["params"]["documentURL"]
+                .as_str()
+                .is_some_and(|page| page.starts_with("file:") || page.starts_with("http:"));
             let asked = by_page && event["method"] == "Network.requestWillBeSent";
             asked.then(|| event["params"]["request"]["url"].as_str().map(str::to_owned)).flatten()
         };

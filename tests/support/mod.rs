@@ -76,8 +76,14 @@ impl Sandbox {
     }
 
     pub fn run<I: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = I>) -> Said {
+        Said::from(self.command(arguments).output().unwrap())
+    }
+
+    /// The program with these arguments, not yet started.
+    pub fn command<I: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = I>) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_graphsieve"));
-        Said::from(command.args(arguments).current_dir(self.0.path()).output().unwrap())
+        command.args(arguments).current_dir(self.0.path());
+        command
     }
 
     /// Runs what has to work.

@@ -1,0 +1,70 @@
+//! Work that goes on beside requests, each on a thread of its own.
+
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::engine::Engine;
+use super::http::App;
+use crate::error::Result;
+
+/// How often it is looked whether there is enough to compact.
+const COMPACT: Duration = Duration::from_secs(1);
+/// How often it is looked what has moved, which sorts every column, and what is too old.
+const LOOK: Duration = Duration::from_secs(20);
+
+/// Threads that end when this value does; work that has begun then goes on until the process ends, which may be at any
+/// moment.
+pub(super) struct Background(Arc<(Mutex<bool>, Condvar)>);
+
+impl Background {
+    /// Starts what the options of `app` ask for.
+    pub fn start(app: &Arc<App>) -> io::Result<Self> {
+        let background = Self(Arc::default());
+        let options = &app.options;
+        background.every(app, "compact", COMPACT, |engine| engine.compact().map(drop))?;
+        background.every(app, "watch", LOOK, |engine| engine.watch())?;
+        if options.retention.is_some() {
+            background.every(app, "retain", LOOK, |engine| engine.retain().map(drop))?;
+        }
+        if let Some(interval) = options.refresh {
+            background.every(app, "refresh", interval, |engine| engine.refresh())?;
+        }
+        Ok(background)
+    }
+
+    fn every(
+        &self,
+        app: &Arc<App>,
+        name: &'static str,
+        interval: Duration,
+        work: impl Fn(&dyn Engine) -> Result<()> + Send + 'static,
+    ) -> io::Result<()> {
+        let (stop, app) = (self.0.clone(), app.clone());
+        thread::Builder::new().name(name.into()).spawn(move || {
+            let (stopped, changed) = &*stop;
+            loop {
+                let lock = stopped.lock().unwrap_or_else(PoisonError::into_inner);
+                let waited = changed.wait_timeout_while(lock, interval, |stopped| !*stopped);
+                if *waited.unwrap_or_else(PoisonError::into_inner).0 {
+                    return;
+                }
+                let started = Instant::now();
+                let outcome = work(&*app.engine);
+                app.metrics.task(name, started.elapsed(), outcome.is_err());
+                if let Err(error) = outcome {
+                    log::warn!("{name}: {error}");
+                }
+            }
+        })?;
+        Ok(())
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        *self.0.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.0.1.notify_all();
+    }
+}

@@ -1,0 +1,619 @@
+//! The engine of the program: the live graph, its log, the model that scores it, and how far all of it has moved.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Instant;
+
+use axum::http::StatusCode;
+use graphsieve_kernels::GraphBackend;
+use serde_json::{Value, json};
+
+use super::drift::Drift;
+use super::engine::{
+    Engine, EngineState, Figure, LabelChange, ScoreAnswer, ScoreRequest, Spent, TableColumns, TargetScore, Write,
+    WriteRequest, Written,
+};
+use super::labels::Labels;
+use super::log::{Batch, Ends, Entry, Key, Log, LogError, Position, Record};
+use super::options::Options;
+use super::recent::Recent;
+use super::refusal::Refusal;
+use super::state::State;
+use crate::backend::{Device, with_backend};
+use crate::data::tables::{UnknownCategories, unknown_categories};
+use crate::error::{Error, Result};
+use crate::graph::{Dataset, Events};
+use crate::live::{self, Change, Columns, Count, Draw, Live, NodeKey, Part, Row, RowReader};
+use crate::run::bundle::Bundle;
+use crate::run::bundle::drift::Profile;
+use crate::run::model::model_of;
+use crate::score::explain::drawing::neighbourhood;
+use crate::score::{Prepared, Refreshed};
+
+/// Scores that a rank is among, at most.
+const RECENT: usize = 10_000;
+/// From this score on a node counts as flagged where the run has chosen no threshold.
+const HALF: f32 = 0.5;
+/// Records that are replayed together.
+const REPLAYED: usize = 1000;
+/// Files of a data directory that tell how its rows were read.
+const IMPORT_FILES: [&str; 2] = ["import.json", "import.bin"];
+
+/// Opens what `options` name, up to where the log ends.
+///
+/// # Errors
+/// A model, data or a state directory that cannot be read or do not belong together.
+pub fn open(options: &Options, device: Device) -> Result<Arc<dyn Engine>> {
+    with_backend!(device, |B, d| {
+        let engine: Arc<dyn Engine> = Arc::new(Service::<B>::open(options.clone(), d)?);
+        Ok(engine)
+    })
+}
+
+struct Service<B: GraphBackend> {
+    options: Options,
+    device: B::Device,
+    live: Live,
+    reader: RowReader,
+    /// What the reader had counted when drift was looked at last.
+    counted: Mutex<Vec<UnknownCategories>>,
+    log: Log,
+    /// Held while a base, a model or embeddings are made: one at a time.
+    upkeep: Mutex<State>,
+    /// Held, to write, for the moment in which another model or other embeddings take over; what is read under one guard
+    /// belongs together.
+    model: RwLock<Arc<Model<B>>>,
+    ends: Ends,
+    /// Time of the latest event.
+    latest: AtomicI64,
+    /// Where the last retention cut.
+    cut: AtomicI64,
+}
+
+/// A model, what it computed of all nodes of the base, and what it said of late.
+struct Model<B: GraphBackend> {
+    prepared: Arc<Prepared<B>>,
+    refreshed: Refreshed,
+    since: Instant,
+    of: Arc<Said>,
+}
+
+struct Said {
+    drift: Drift,
+    recent: Recent,
+    labels: Labels,
+}
+
+impl<B: GraphBackend> Model<B> {
+    fn open(options: &Options, dir: &Path, base: &Dataset, device: &B::Device) -> Result<Self> {
+        let prepared = Prepared::open(&options.model, dir, base, device)?;
+        let refreshed = prepared.refresh(base)?;
+        let run = model_of(&options.model)?;
+        let profile = Bundle::open(&run)?.map(|bundle| bundle.profile(&run)).transpose()?.flatten();
+        let profile = profile.unwrap_or_else(|| Profile { node_types: Vec::new(), relations: Vec::new() });
+        let drift = Drift::new(profile, unknown_categories(&run)?);
+        let labels = Labels::new(prepared.threshold().map_or(HALF, |threshold| threshold as f32));
+        let of = Said { drift, recent: Recent::new(RECENT), labels };
+        Ok(Self { prepared: Arc::new(prepared), refreshed, since: Instant::now(), of: Arc::new(of) })
+    }
+
+    /// With what it computed of another base.
+    fn with(&self, refreshed: Refreshed) -> Self {
+        Self { prepared: self.prepared.clone(), refreshed, since: Instant::now(), of: self.of.clone() }
+    }
+
+    fn threshold(&self) -> Option<f32> {
+        self.prepared.threshold().map(|threshold| threshold as f32)
+    }
+}
+
+impl<B: GraphBackend> Service<B> {
+    fn open(options: Options, device: B::Device) -> Result<Self> {
+        let (state, log, recovered) = State::open(&options.state, &options.data)?;
+        for damage in &recovered.damage {
+            match damage.cut {
+                true => log::info!("{damage}"),
+                false => log::warn!("{damage}"),
+            }
+        }
+        let dir = state.base();
+        let base = Dataset::open(&dir)?;
+        let reader = RowReader::open(&model_of(&options.model)?, &dir, &base)?;
+        let columns = Columns::new(&reader, &base)?;
+        let model = Model::open(&options, &dir, &base, &device)?;
+        let latest = base.events.iter().flat_map(|events| &events.time).filter(|time| **time != Events::NO_TIME).max();
+        let latest = AtomicI64::new(latest.copied().unwrap_or(i64::MIN));
+        let ends = ends_of(&base, &reader);
+        let live = Live::open(base, columns)?.with_files(import_files(&dir)?);
+        let service = Self {
+            options,
+            device,
+            live,
+            reader,
+            counted: Mutex::default(),
+            log,
+            upkeep: Mutex::new(state),
+            model: RwLock::new(Arc::new(model)),
+            ends,
+            latest,
+            cut: AtomicI64::new(i64::MIN),
+        };
+        service.replay()?;
+        service.retain()?;
+        Ok(service)
+    }
+
+    /// Does again what the log has behind the base.
+    fn replay(&self) -> Result<()> {
+        let from = self.upkeep().position();
+        let (mut rows, mut last) = (Vec::new(), from);
+        self.log.replay(from, &mut |Entry { position, record, .. }| {
+            // A row that names somebody who was forgotten, or that the graph refused at the time, is refused again.
+            let told =
+                |outcome: Result<()>| outcome.unwrap_or_else(|error| log::debug!("record {position:?}: {error}"));
+            match record {
+                Record::Change(change) => match self.reader.read(&change) {
+                    Ok(read) => rows.push(read),
+                    Err(error) => told(Err(error)),
+                },
+                Record::Label { node, label, known } => {
+                    self.append_again(&mut rows);
+                    told(self.live.set_label(&node, label, known));
+                }
+                Record::Forget(node) => {
+                    self.append_again(&mut rows);
+                    told(self.live.forget(&node).map(drop));
+                }
+            }
+            if rows.len() >= REPLAYED {
+                self.append_again(&mut rows);
+            }
+            last = position;
+            Ok(())
+        })?;
+        self.append_again(&mut rows);
+        self.live.mark(last.0);
+        Ok(())
+    }
+
+    /// Appends the rows of several records; one by one where they do not fit together.
+    fn append_again(&self, records: &mut Vec<Vec<Row>>) {
+        let all: Vec<Row> = records.iter().flatten().cloned().collect();
+        if self.live.append(&all).is_err() {
+            for rows in records.iter() {
+                if let Err(error) = self.live.append(rows) {
+                    log::debug!("a record: {error}");
+                }
+            }
+        }
+        self.note_times(&all);
+        records.clear();
+    }
+
+    fn note_times(&self, rows: &[Row]) {
+        let time = |row: &Row| if let Row::Node(node) = row { node.time } else { None };
+        if let Some(latest) = rows.iter().filter_map(time).max() {
+            self.latest.fetch_max(latest, Ordering::Relaxed);
+        }
+    }
+
+    fn upkeep(&self) -> MutexGuard<'_, State> {
+        self.upkeep.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn model(&self) -> Arc<Model<B>> {
+        self.model.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn draw(&self, model: &Model<B>) -> Draw {
+        let Options { fanouts, seed, limits, .. } = &self.options;
+        // Draws say how far they go.
+        let hops = fanouts.as_ref().map_or_else(|| model.prepared.hops(), Vec::len);
+        Draw { hops, fanouts: fanouts.clone(), seed: *seed, max_nodes: limits.neighbourhood }
+    }
+
+    /// The rows of changes, nodes before edges: an edge may name what stands behind it.
+    fn rows(&self, changes: &[Change]) -> Result<Vec<Row>, Refusal> {
+        let read = |(at, change): (usize, &Change)| {
+            self.reader.read(change).map_err(|error| Refusal::from(error).at(format!("row {}", at + 1)))
+        };
+        let rows = changes.iter().enumerate().map(read).collect::<Result<Vec<_>, _>>()?;
+        Ok(rows.concat())
+    }
+
+    fn parts(&self, model: &Model<B>, requests: &[ScoreRequest]) -> Vec<Result<Part, Refusal>> {
+        let draw = self.draw(model);
+        let part = |request: &ScoreRequest| {
+            let overlay = self.rows(&sorted(&request.changes))?;
+            self.live.part(&request.targets, &overlay, &draw).map_err(refusal)
+        };
+        requests.iter().map(part).collect()
+    }
+
+    fn answer(
+        &self,
+        model: &Model<B>,
+        request: &ScoreRequest,
+        part: &Part,
+        scores: &[f32],
+        spent: Spent,
+    ) -> Result<ScoreAnswer, Refusal> {
+        let Said { drift, recent, labels } = &*model.of;
+        drift.observe(part, scores);
+        let own = |node: &NodeKey| {
+            request.changes.iter().any(
+                |change| matches!(change, Change::Node(row) if row.id == node.id && row.node_type == node.node_type),
+            )
+        };
+        let target = |(at, (node, &score)): (usize, (&NodeKey, &f32))| {
+            labels.scored(node, score);
+            let explanation = match request.explain || request.drawing {
+                true => Some(model.prepared.explain(part, &model.refreshed, at)?),
+                false => None,
+            };
+            let drawing = explanation.as_ref().filter(|_| request.drawing).map(neighbourhood);
+            let reasons = explanation.filter(|_| request.explain).map(serde_json::to_value).transpose();
+            let answer = TargetScore {
+                target: node.to_string(),
+                score,
+                probability: model.prepared.probability(score),
+                rank: recent.rank(score),
+                among: recent.len(),
+                decision: model.threshold().map(|threshold| score >= threshold),
+                known: !own(node),
+                embeddings_age: model.since.elapsed().as_secs_f64(),
+                reasons: reasons.map_err(|fault| Error::io("an explanation", "write", fault.into()))?,
+                drawing,
+            };
+            recent.add(score);
+            Ok(answer)
+        };
+        let scores = request.targets.iter().zip(scores).enumerate().map(target).collect::<Result<_, Error>>()?;
+        Ok(ScoreAnswer { model: model.prepared.name().into(), threshold: model.threshold(), scores, spent })
+    }
+
+    /// What a write appends to the log, where it fits.
+    fn checked(&self, write: &Write) -> Result<(Vec<Record>, Vec<Row>), Refusal> {
+        match write {
+            Write::Rows(changes) => {
+                let changes = sorted(changes);
+                let rows = self.rows(&changes)?;
+                self.live.check(&rows).map_err(refusal)?;
+                Ok((changes.into_iter().map(Record::Change).collect(), rows))
+            }
+            Write::Labels(labels) => {
+                for of in labels {
+                    let view = self.live.node(&of.node, 0).ok_or_else(|| unknown(&of.node))?;
+                    if let Some(time) = view.time.filter(|time| of.known < *time) {
+                        let message = "a label that was known before its event";
+                        return Err(Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, "unfit", message)
+                            .expected(format!("a time from {time} on"), of.known.to_string()));
+                    }
+                }
+                let record =
+                    |of: &LabelChange| Record::Label { node: of.node.clone(), label: of.label, known: of.known };
+                Ok((labels.iter().map(record).collect(), Vec::new()))
+            }
+            Write::Forget(node) => match self.live.node(node, 0) {
+                Some(_) => Ok((vec![Record::Forget(node.clone())], Vec::new())),
+                None => Err(unknown(node)),
+            },
+        }
+    }
+
+    /// Applies what is in the log.
+    fn apply(&self, write: &Write, rows: &[Row], position: Position) -> Result<Written, Refusal> {
+        let mut written = Written { position: position.0, ..Written::default() };
+        match write {
+            Write::Rows(_) => {
+                let appended = self.live.append(rows).map_err(refusal)?;
+                (written.nodes, written.edges) = (appended.nodes, appended.edges);
+                self.note_times(rows);
+            }
+            Write::Labels(labels) => {
+                for of in labels {
+                    self.live.set_label(&of.node, of.label, of.known).map_err(refusal)?;
+                    self.model().of.labels.label(&of.node, of.label);
+                }
+                written.labels = labels.len();
+            }
+            Write::Forget(node) => {
+                written.forgotten = usize::from(self.live.forget(node)?);
+                self.model().of.labels.forget(node);
+            }
+        }
+        self.live.mark(position.0);
+        Ok(written)
+    }
+
+    /// Makes writes durable with one sync, and applies them.
+    fn write_together(&self, requests: &[WriteRequest]) -> Vec<Result<Written, Refusal>> {
+        let checked: Vec<_> = requests.iter().map(|request| self.checked(&request.write)).collect();
+        let key = |request: &WriteRequest| request.key.as_ref().map(|key| Key::new(&key.text, &key.body));
+        let keys: Vec<Option<Key>> = requests.iter().map(key).collect();
+        let good = checked.iter().zip(&keys).filter_map(|(of, key)| Some((&of.as_ref().ok()?.0, key.as_ref())));
+        let batches: Vec<Batch> = good.map(|(records, key)| Batch { records, key }).collect();
+        let mut appended = self.log.append_all(&batches).into_iter();
+        let each = checked.into_iter().zip(requests).map(|(checked, request)| {
+            let (_, rows) = checked?;
+            // An answer for each batch, in their order.
+            let appended = appended.next().unwrap_or_else(|| Err(LogError::KeyReused(String::new())));
+            let appended = appended.map_err(log_refusal)?;
+            match appended.repeated {
+                true => Ok(Written { position: appended.position.0, repeated: true, ..Written::default() }),
+                false => self.apply(&request.write, &rows, appended.position),
+            }
+        });
+        each.collect()
+    }
+
+    /// Joins what was appended with the base, computes embeddings of it, and goes on with both.
+    fn rebase(&self) -> Result<()> {
+        let mut state = self.upkeep();
+        let dir = state.next_base()?;
+        let compacted = self.live.compact(&dir)?;
+        let refreshed = self.model().prepared.refresh(&Dataset::open(&dir)?)?;
+        let mut model = self.model.write().unwrap_or_else(PoisonError::into_inner);
+        self.live.refreshed(compacted.generation);
+        *model = Arc::new(model.with(refreshed));
+        drop(model);
+        state.switch(Position(compacted.mark), &self.log)
+    }
+}
+
+impl<B: GraphBackend> Engine for Service<B> {
+    fn score(&self, requests: &[ScoreRequest]) -> Vec<Result<ScoreAnswer, Refusal>> {
+        let started = Instant::now();
+        // Rows of nodes are those of the embeddings that are there while parts are taken out.
+        let guard = self.model.read().unwrap_or_else(PoisonError::into_inner);
+        let model = guard.clone();
+        let parts = self.parts(&model, requests);
+        drop(guard);
+        let extract = started.elapsed();
+        let mut good = Vec::with_capacity(parts.len());
+        let refused: Vec<Option<Refusal>> =
+            parts.into_iter().map(|part| part.map(|part| good.push(part)).err()).collect();
+        let together = model.prepared.scores(&good, &model.refreshed);
+        let scores: Vec<Result<Vec<f32>, Error>> = match together {
+            Ok(scores) => scores.into_iter().map(Ok).collect(),
+            // One of them does not fit: the others have their scores alone.
+            Err(error) if good.len() == 1 => vec![Err(error)],
+            Err(_) => good.chunks(1).map(|part| Ok(model.prepared.scores(part, &model.refreshed)?.concat())).collect(),
+        };
+        let spent = Spent { extract, forward: started.elapsed() - extract };
+        let mut scored = good.iter().zip(scores);
+        let each = requests.iter().zip(refused).map(|(request, refused)| match refused {
+            Some(refusal) => Err(refusal),
+            None => {
+                let (part, scores) = scored.next().ok_or_else(Refusal::panicked)?;
+                self.answer(&model, request, part, &scores?, spent)
+            }
+        });
+        each.collect()
+    }
+
+    fn write(&self, requests: &[WriteRequest]) -> Vec<Result<Written, Refusal>> {
+        let is_forget = |request: &WriteRequest| matches!(request.write, Write::Forget(_));
+        // What is forgotten leaves the log first: nothing that came with it may be under way.
+        let groups = requests.chunk_by(|one, other| !is_forget(one) && !is_forget(other));
+        let mut answers = Vec::with_capacity(requests.len());
+        for group in groups {
+            if let [WriteRequest { write: write @ Write::Forget(node), .. }] = group {
+                let forgotten = self.checked(write).and_then(|_| Ok(self.log.forget(node, &self.ends)?));
+                if let Err(refusal) = forgotten {
+                    answers.push(Err(refusal));
+                    continue;
+                }
+            }
+            answers.extend(self.write_together(group));
+        }
+        answers
+    }
+
+    fn node(&self, node: &NodeKey, neighbours: usize) -> Result<Value, Refusal> {
+        let view = self.live.node(node, neighbours).ok_or_else(|| unknown(node))?;
+        serde_json::to_value(view).map_err(|fault| Error::io("a node", "write", fault.into()).into())
+    }
+
+    fn drift(&self) -> Result<Value, Refusal> {
+        let model = self.model();
+        let (drift, labels) = (model.of.drift.report(), model.of.labels.figures());
+        Ok(json!({"drift": &*drift, "labels": labels}))
+    }
+
+    fn reload(&self) -> Result<String> {
+        let state = self.upkeep();
+        let dir = state.base();
+        let base = Dataset::open(&dir)?;
+        let model = Model::open(&self.options, &dir, &base, &self.device)?;
+        // Once through, so that what does not work is known now, and the first request is not slower.
+        if let Some(node) = some_node(&base)
+            && let Ok(part) = self.live.part(&[node], &[], &self.draw(&model))
+        {
+            model.prepared.scores(&[part], &model.refreshed)?;
+        }
+        let name = model.prepared.name().to_owned();
+        *self.model.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(model);
+        Ok(name)
+    }
+
+    fn state(&self) -> EngineState {
+        let model = self.model();
+        let stats = self.live.stats();
+        let report = model.of.drift.report();
+        let labels = model.of.labels.figures();
+        let counts = |of: &[Count], label: &'static str| -> Vec<(Vec<(&'static str, String)>, f64)> {
+            let value = |count: &Count, part: &str, value: usize| {
+                (vec![(label, count.name.clone()), ("part", part.to_owned())], value as f64)
+            };
+            of.iter()
+                .flat_map(|count| [value(count, "base", count.base), value(count, "appended", count.appended)])
+                .collect()
+        };
+        let shifts = report.compared.iter().map(|shift| {
+            let column = shift.column.clone().unwrap_or_else(|| "score".into());
+            (vec![("of", shift.of.clone()), ("column", column)], shift.index)
+        });
+        let mut figures = vec![
+            Figure { name: "nodes", help: "Nodes of the live graph", values: counts(&stats.nodes, "type") },
+            Figure { name: "edges", help: "Edges of the live graph", values: counts(&stats.edges, "relation") },
+            Figure {
+                name: "drift_index",
+                help: "Population stability index against the training",
+                values: shifts.collect(),
+            },
+            Figure::one("drift_moved", "Columns, scores and categories that have moved", report.moved.len() as f64),
+            Figure::one("appended_bytes", "Memory of what was appended", stats.appended_bytes as f64),
+            Figure::one("id_bytes", "Memory of ids", stats.id_bytes as f64),
+            Figure::one("column_bytes", "Memory of what columns are computed of", stats.column_bytes as f64),
+            Figure::one("base_generation", "Bases that were made", stats.generation as f64),
+            Figure::one("log_bytes", "Size of the log", self.log.bytes() as f64),
+            Figure::one("log_syncs", "Waits of the log for the disk", self.log.syncs() as f64),
+            Figure::one("log_position", "Last record of the log", self.log.position().0 as f64),
+            Figure::one(
+                "embeddings_age_seconds",
+                "Since embeddings were computed",
+                model.since.elapsed().as_secs_f64(),
+            ),
+            Figure::one("labels_waiting", "Scored nodes without a label", labels.waiting as f64),
+            Figure::one("labelled", "Scored nodes that got a label", labels.labelled as f64),
+        ];
+        let running = [("precision", labels.precision), ("recall", labels.recall)];
+        figures.extend(running.into_iter().filter_map(|(name, value)| {
+            Some(Figure::one(name, "Of the scored nodes that got a label, at the threshold", value?))
+        }));
+        EngineState { model: model.prepared.name().into(), writable: self.log.is_usable(), figures }
+    }
+
+    fn columns(&self) -> Vec<TableColumns> {
+        let kind = |kind: &str| match kind {
+            "numeric" | "amount" | "weight" | "feature" => "number",
+            "boolean" => "boolean",
+            _ => "string",
+        };
+        let table = |table: live::TableColumns| TableColumns {
+            is_node: !table.is_edge,
+            name: table.name,
+            columns: table.columns.into_iter().map(|column| (column.name, kind(&column.kind))).collect(),
+        };
+        self.reader.columns().into_iter().map(table).collect()
+    }
+
+    fn refresh(&self) -> Result<()> {
+        self.rebase()
+    }
+
+    fn compact(&self) -> Result<bool> {
+        let is_large = self.live.stats().share_appended() >= self.options.compact_share;
+        if is_large {
+            self.rebase()?;
+        }
+        Ok(is_large)
+    }
+
+    fn retain(&self) -> Result<bool> {
+        let (latest, cut) = (self.latest.load(Ordering::Relaxed), self.cut.load(Ordering::Relaxed));
+        let Some(retention) = self.options.retention.filter(|_| latest != i64::MIN) else { return Ok(false) };
+        let seconds = i64::try_from(retention.as_secs()).unwrap_or(i64::MAX);
+        let time = latest.saturating_sub(seconds);
+        // All events are looked at: not for every second that they age.
+        if time < cut.saturating_add(seconds / 100) {
+            return Ok(false);
+        }
+        self.cut.store(time, Ordering::Relaxed);
+        Ok(self.live.drop_before(time) > 0)
+    }
+
+    fn watch(&self) -> Result<()> {
+        let counts = self.reader.unknown_categories();
+        let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
+        let before: HashMap<&str, &UnknownCategories> =
+            counted.iter().map(|counts| (counts.column.as_str(), counts)).collect();
+        let new = |now: &UnknownCategories| {
+            let (rows, unknown) = before.get(now.column.as_str()).map_or((0, 0), |of| (of.rows, of.unknown));
+            UnknownCategories { column: now.column.clone(), rows: now.rows - rows, unknown: now.unknown - unknown }
+        };
+        let new: Vec<UnknownCategories> = counts.iter().map(new).collect();
+        *counted = counts;
+        drop(counted);
+        let model = self.model();
+        model.of.drift.categories(&new);
+        model.of.drift.refresh()
+    }
+
+    fn close(&self) -> Result<()> {
+        // What was acknowledged is on the disk.
+        Ok(())
+    }
+}
+
+/// Nodes before edges, each in their order.
+fn sorted(changes: &[Change]) -> Vec<Change> {
+    let mut sorted = changes.to_vec();
+    sorted.sort_by_key(|change| matches!(change, Change::Edge(_)));
+    sorted
+}
+
+fn unknown(node: &NodeKey) -> Refusal {
+    Refusal::new(StatusCode::NOT_FOUND, "unknown_node", "there is no such node")
+        .expected("a known node", node.to_string())
+}
+
+/// What the live graph refuses, with a status of its own where a client can tell it apart.
+fn refusal(error: Error) -> Refusal {
+    let begins = |with: &str| matches!(&error, Error::Data { what, .. } if what.starts_with(with));
+    let own = [
+        ("target", StatusCode::NOT_FOUND, "unknown_node"),
+        ("duplicate", StatusCode::CONFLICT, "duplicate"),
+        ("neighbourhood", StatusCode::UNPROCESSABLE_ENTITY, "neighbourhood"),
+    ];
+    match own.into_iter().find(|(with, ..)| begins(with)) {
+        Some((_, status, code)) => Refusal { status, code, ..error.into() },
+        None => error.into(),
+    }
+}
+
+fn log_refusal(error: LogError) -> Refusal {
+    log::warn!("{error}");
+    match error {
+        LogError::Full(_) => {
+            Refusal::new(StatusCode::INSUFFICIENT_STORAGE, "disk_full", "the disk of the server is full")
+                .help("nothing was written, scores go on; free space on the disk of --state")
+        }
+        LogError::KeyReused(_) => {
+            Refusal::new(StatusCode::CONFLICT, "key_reused", "this Idempotency-Key came with another request before")
+                .help("use a new key")
+        }
+        LogError::Failed { .. } => {
+            Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "io", "the server cannot write its log").after(30)
+        }
+    }
+}
+
+/// Which columns and relations name nodes, so that the log can forget one.
+fn ends_of(base: &Dataset, reader: &RowReader) -> Ends {
+    let types = base.graph.node_types();
+    let name = |at: usize| types[at].name.clone();
+    let relations =
+        base.graph.relations().iter().map(|relation| (relation.name.clone(), [name(relation.src), name(relation.dst)]));
+    Ends { relations: relations.collect(), columns: reader.named_columns() }
+}
+
+fn import_files(dir: &Path) -> Result<Vec<(String, Vec<u8>)>> {
+    let there = IMPORT_FILES.into_iter().map(|name| (name, dir.join(name))).filter(|(_, path)| path.is_file());
+    let read = |(name, path): (&str, PathBuf)| match fs::read(&path) {
+        Ok(bytes) => Ok((name.to_owned(), bytes)),
+        Err(source) => Err(Error::io(path, "read", source)),
+    };
+    there.map(read).collect()
+}
+
+/// Any node.
+fn some_node(base: &Dataset) -> Option<NodeKey> {
+    let (at, node_type) = base.graph.node_types().iter().enumerate().find(|(_, of)| of.count > 0)?;
+    let id = base.ids.as_ref().map_or_else(|| "0".to_owned(), |ids| ids.0[at][0].to_string());
+    Some(NodeKey { node_type: node_type.name.clone(), id })
+}
