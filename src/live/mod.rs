@@ -8,7 +8,7 @@
 //! | `state.rs`, `base.rs`, `delta.rs` | what it is made of: a data set, and what became of it |
 //! | `names.rs`, `lists.rs` | ids by number and numbers by id; lists by node |
 //! | `view.rs` | rows, times and features as they are with all that was appended |
-//! | `plan.rs`, `append.rs` | what rows would append, checked, and appending it |
+//! | `plan.rs`, `same.rs`, `append.rs` | what rows would append, checked, what repeats another, and appending it |
 //! | `derived.rs` | what columns that depend on other rows are asked for |
 //! | `part.rs`, `extract.rs`, `draw.rs` | the neighbourhood of some nodes as data of their own, which a model reads |
 //! | `look.rs` | what is known of a node |
@@ -39,6 +39,7 @@ mod names;
 mod part;
 mod plan;
 mod row;
+mod same;
 mod state;
 #[cfg(test)]
 mod tests;
