@@ -129,7 +129,8 @@ impl Live {
     }
 
     /// Appends all rows or none. Rows that repeat an id and everything else, and edges that repeat each other, count as
-    /// known; the same id with another content is refused. Ends of edges that are no events need no row.
+    /// known; the same id with another content is refused, but for its label. Ends of edges that are no events need no
+    /// row.
     ///
     /// # Errors
     /// [`Error::Data`] that names the node or edge: an id that is there with another row, a time in the future or older

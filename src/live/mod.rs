@@ -9,7 +9,7 @@
 //! | `names.rs`, `lists.rs` | ids by number and numbers by id; lists by node |
 //! | `view.rs` | rows, times and features as they are with all that was appended |
 //! | `reader.rs` | a user's row in numbers |
-//! | `plan.rs`, `append.rs` | what rows would append, checked, and appending it |
+//! | `plan.rs`, `same.rs`, `append.rs` | what rows would append, checked, what repeats another, and appending it |
 //! | `derived.rs` | what columns that depend on other rows are asked for |
 //! | `columns.rs` | such columns of data with a description, as rows come |
 //! | `part.rs`, `extract.rs`, `draw.rs` | the neighbourhood of some nodes as data of their own, which a model reads |
@@ -43,6 +43,7 @@ mod part;
 mod plan;
 mod reader;
 mod row;
+mod same;
 mod state;
 #[cfg(test)]
 mod tests;

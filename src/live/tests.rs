@@ -243,7 +243,9 @@ fn assert_same(a: &Live, b: &Live) {
 }
 
 fn append_all(live: &Live, batches: &[Vec<Row>]) {
-    batches.iter().for_each(|batch| drop(live.append(batch).unwrap()));
+    for batch in batches {
+        live.append(batch).unwrap();
+    }
 }
 
 #[test]

@@ -222,7 +222,8 @@ impl<'a> View<'a> {
         let is_kept = |&(source, carrier): &(u32, Carrier)| {
             let is_hole = matches!(carrier, Carrier::Base(entry) if holes.is_some_and(|holes| holes.contains(&entry)));
             let time = self.edge_time(relation, carrier).unwrap_or(Events::NO_TIME);
-            !is_hole && !self.is_old(time) && !(self.base().of_events[src] && self.is_gone(src, source))
+            let is_out = self.base().of_events[src] && self.is_gone(src, source);
+            !(is_hole || is_out || self.is_old(time))
         };
         let kept = all.iter().filter(is_kept).collect();
         Sources::listed(kept)
