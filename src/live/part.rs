@@ -51,7 +51,7 @@ impl Part {
         let events: Option<Vec<&Events>> = parts.iter().map(|part| part.dataset.events.as_ref()).collect();
         let events = events.map(|events| {
             let of = |values: fn(&Events) -> &Vec<i64>| spans(parts, &graph, |at| &values(events[at])[..], 1);
-            Events { time: of(|of| &of.time), known: of(|of| &of.known), amount: None, alert: None }
+            Events { time: of(|of| &of.time), known: of(|of| &of.known), amount: None, value: None, alert: None }
         });
         let edge_values = joined_values(parts)?;
         let dataset = Dataset { edge_values, events, ..Dataset::new(graph, features, None, None) };
