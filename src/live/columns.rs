@@ -455,7 +455,7 @@ impl Windows {
         if node_type == self.node_type {
             return self.running.forget(local);
         }
-        for (at, &[_, entity]) in self.relations.iter().enumerate().filter(|(_, [_, entity])| *entity == node_type) {
+        for (at, _) in self.relations.iter().enumerate().filter(|(_, [_, entity])| *entity == node_type) {
             match &self.pairs {
                 None => self.running.forget_entity(at, local),
                 Some(numbers) => {

@@ -268,8 +268,8 @@ impl Log {
         self.rewrite(Some(position), &mut |of| Ok((of.number > position.0).then(|| of.json.to_vec()))).map(drop)
     }
 
-    /// Takes out for good what names `node`, and tells how many records did. Records that come meanwhile are not
-    /// looked at. The log goes on taking batches.
+    /// Takes out for good what names `node`, but for [`Record::Forget`], and tells how many records did. Records that
+    /// come meanwhile are not looked at. The log goes on taking batches.
     ///
     /// # Errors
     /// [`Error::Io`]; [`Error::Format`]. The call can be repeated then.

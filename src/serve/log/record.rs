@@ -43,11 +43,11 @@ pub struct Ends {
 
 impl Record {
     /// What is left of it without `node`: nothing of the node's own rows, of its labels and of edges at it. A row of
-    /// another node stays; its columns that name `node` become null.
+    /// another node stays; its columns that name `node` become null. That the node was forgotten stays, too, for as long
+    /// as the base may have it.
     pub(super) fn without(mut self, node: &NodeKey, ends: &Ends) -> Option<Self> {
         match &mut self {
             Self::Label { node: labelled, .. } if labelled == node => return None,
-            Self::Forget(forgotten) if forgotten == node => return None,
             Self::Label { .. } | Self::Forget(_) => {}
             Self::Change(Change::Edge(edge)) => {
                 let types = ends.relations.get(&edge.relation);
@@ -124,7 +124,6 @@ mod tests {
             change(json!({"relation": "pays", "src": "7", "dst": "1"})),
             change(json!({"relation": "unknown", "src": "1", "dst": "7"})),
             label("card:7"),
-            Record::Forget(node.clone()),
         ] {
             assert_eq!(gone.clone().without(&node, &ends), None, "{gone:?}");
         }
@@ -132,6 +131,7 @@ mod tests {
             change(json!({"type": "payment", "id": "7", "shop": "7", "card": "8"})),
             change(json!({"relation": "pays", "src": "1", "dst": "7"})),
             label("payment:7"),
+            Record::Forget(node.clone()),
         ] {
             assert_eq!(kept.clone().without(&node, &ends), Some(kept));
         }
