@@ -35,7 +35,7 @@ impl NamedEvent {
             Place::Appended(nodes, at) => nodes.value[at],
             Place::Base(global) => {
                 let events = view.base().dataset.events.as_ref();
-                events.and_then(|events| events.amount.as_ref()).map_or(f32::NAN, |amount| amount[global])
+                events.and_then(|events| events.values()).map_or(f32::NAN, |values| values[global])
             }
         };
         let entity = |relation: usize| Some((relation, view.entity(relation, local)?));

@@ -257,6 +257,10 @@ pub(super) fn events_of(view: View, nodes: &[Vec<u32>], place: impl Fn(usize, u3
         Place::Base(global) => of_base.amount.as_ref().map_or(f32::NAN, |amount| amount[global]),
         Place::Appended(nodes, at) => nodes.amount[at],
     };
+    let value = |(t, local): (usize, u32)| match view.place(t, local) {
+        Place::Base(global) => of_base.value.as_ref().map_or(f32::NAN, |value| value[global]),
+        Place::Appended(nodes, at) => nodes.value[at],
+    };
     let known = |(t, local): (usize, u32)| view.label(t, local).map_or(Events::NEVER, |(_, known)| known);
     let alert = |(t, local): (usize, u32)| {
         let relation = view.base().alerts[t]?;
@@ -266,6 +270,7 @@ pub(super) fn events_of(view: View, nodes: &[Vec<u32>], place: impl Fn(usize, u3
         time: all().map(|(t, local)| view.time(t, local)).collect(),
         known: all().map(known).collect(),
         amount: of_base.amount.as_ref().map(|_| all().map(amount).collect()),
+        value: of_base.value.as_ref().map(|_| all().map(value).collect()),
         alert: of_base.alert.as_ref().map(|_| all().map(|node| alert(node).unwrap_or(Events::NO_NODE)).collect()),
     })
 }

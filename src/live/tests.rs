@@ -187,6 +187,7 @@ fn dataset(rows: &[Row]) -> Dataset {
         time: all.iter().map(|row| row.and_then(|row| row.time).unwrap_or(Events::NO_TIME)).collect(),
         known: all.iter().map(|row| row.and_then(|row| row.known).unwrap_or(Events::NEVER)).collect(),
         amount: Some(all.iter().map(|row| row.and_then(|row| row.amount).unwrap_or(f32::NAN)).collect()),
+        value: None,
         alert: Some(alert),
     };
     let labels = Labels { entries: all.iter().enumerate().filter_map(label).collect() };

@@ -72,6 +72,7 @@ impl Fixture {
             time: (0..nodes).map(time).collect(),
             known: (0..nodes).map(known).collect(),
             amount: None,
+            value: None,
             alert: None,
         };
         let named = |of: &str, count: usize| (0..count).map(|at| format!("{of}{at}")).collect();
@@ -324,6 +325,7 @@ impl Fixture {
             time: nodes.iter().map(|&node| events.time[node as usize]).collect(),
             known: nodes.iter().map(|&node| events.known[node as usize]).collect(),
             amount: None,
+            value: None,
             alert: None,
         });
         let ids = IdMaps(
