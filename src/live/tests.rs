@@ -460,7 +460,9 @@ fn readers_see_a_batch_as_a_whole_or_not_at_all_while_the_graph_grows_and_is_com
             }
         });
         let compactor = scope.spawn(|| {
-            (0..3).for_each(|at| drop(grown.compact(&parent.path().join(at.to_string())).unwrap()));
+            for at in 0..3 {
+                grown.compact(&parent.path().join(at.to_string())).unwrap();
+            }
         });
         let reader = || {
             let mut seen = 0;
