@@ -61,7 +61,7 @@ impl Background {
                 wait = match outcome {
                     Ok(()) => interval,
                     Err(error) => {
-                        let next = (2 * wait).min(LONGEST).max(AFTER_FAILURE).max(interval);
+                        let next = (2 * wait).clamp(AFTER_FAILURE, LONGEST).max(interval);
                         log::warn!("{name}: {error}; again in {} s", next.as_secs());
                         next
                     }
