@@ -13,6 +13,10 @@ use crate::error::Result;
 const COMPACT: Duration = Duration::from_secs(1);
 /// How often it is looked what has moved, which sorts every column, and what is too old.
 const LOOK: Duration = Duration::from_secs(20);
+/// After a failure, such as a full disk, the next try is so long away, and twice as long after each further one, up to
+/// the longest time.
+const AFTER_FAILURE: Duration = Duration::from_secs(30);
+const LONGEST: Duration = Duration::from_secs(3600);
 
 /// Threads that end when this value does; work that has begun then goes on until the process ends, which may be at any
 /// moment.
@@ -44,18 +48,24 @@ impl Background {
         let (stop, app) = (self.0.clone(), app.clone());
         thread::Builder::new().name(name.into()).spawn(move || {
             let (stopped, changed) = &*stop;
+            let mut wait = interval;
             loop {
                 let lock = stopped.lock().unwrap_or_else(PoisonError::into_inner);
-                let waited = changed.wait_timeout_while(lock, interval, |stopped| !*stopped);
+                let waited = changed.wait_timeout_while(lock, wait, |stopped| !*stopped);
                 if *waited.unwrap_or_else(PoisonError::into_inner).0 {
                     return;
                 }
                 let started = Instant::now();
                 let outcome = work(&*app.engine);
                 app.metrics.task(name, started.elapsed(), outcome.is_err());
-                if let Err(error) = outcome {
-                    log::warn!("{name}: {error}");
-                }
+                wait = match outcome {
+                    Ok(()) => interval,
+                    Err(error) => {
+                        let next = (2 * wait).clamp(AFTER_FAILURE, LONGEST).max(interval);
+                        log::warn!("{name}: {error}; again in {} s", next.as_secs());
+                        next
+                    }
+                };
             }
         })?;
         Ok(())

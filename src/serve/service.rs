@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
 use graphsieve_kernels::GraphBackend;
@@ -37,6 +37,8 @@ use crate::score::{Prepared, Refreshed};
 const RECENT: usize = 10_000;
 /// From this score on a node counts as flagged where the run has chosen no threshold.
 const HALF: f32 = 0.5;
+/// How long after the last base somebody who was forgotten since may still be in it.
+const FORGOTTEN: Duration = Duration::from_secs(600);
 /// Records that are replayed together.
 const REPLAYED: usize = 1000;
 /// Files of a data directory that tell how its rows were read.
@@ -71,6 +73,8 @@ struct Service<B: GraphBackend> {
     latest: AtomicI64,
     /// Where the last retention cut.
     cut: AtomicI64,
+    /// Whether a node was forgotten that the base may still have.
+    forgotten: AtomicBool,
 }
 
 /// A model, what it computed of all nodes of the base, and what it said of late.
@@ -140,6 +144,7 @@ impl<B: GraphBackend> Service<B> {
             ends,
             latest,
             cut: AtomicI64::new(i64::MIN),
+            forgotten: AtomicBool::new(false),
         };
         service.replay()?;
         service.retain()?;
@@ -165,6 +170,7 @@ impl<B: GraphBackend> Service<B> {
                 }
                 Record::Forget(node) => {
                     self.append_again(&mut rows);
+                    self.forgotten.store(true, Ordering::Relaxed);
                     told(self.live.forget(&node).map(drop));
                 }
             }
@@ -322,6 +328,7 @@ impl<B: GraphBackend> Service<B> {
             }
             Write::Forget(node) => {
                 written.forgotten = usize::from(self.live.forget(node)?);
+                self.forgotten.store(true, Ordering::Relaxed);
                 self.model().of.labels.forget(node);
             }
         }
@@ -354,7 +361,11 @@ impl<B: GraphBackend> Service<B> {
     fn rebase(&self) -> Result<()> {
         let mut state = self.upkeep();
         let dir = state.next_base()?;
-        let compacted = self.live.compact(&dir)?;
+        let forgotten = self.forgotten.swap(false, Ordering::Relaxed);
+        // What is forgotten from here on is in the next base still, or not: it counts for the one behind it.
+        let compacted = self.live.compact(&dir).inspect_err(|_| {
+            self.forgotten.fetch_or(forgotten, Ordering::Relaxed);
+        })?;
         let refreshed = self.model().prepared.refresh(&Dataset::open(&dir)?)?;
         let mut model = self.model.write().unwrap_or_else(PoisonError::into_inner);
         self.live.refreshed(compacted.generation);
@@ -508,10 +519,12 @@ impl<B: GraphBackend> Engine for Service<B> {
 
     fn compact(&self) -> Result<bool> {
         let is_large = self.live.stats().share_appended() >= self.options.compact_share;
-        if is_large {
-            self.rebase()?;
+        let is_due = self.forgotten.load(Ordering::Relaxed) && self.model().since.elapsed() >= FORGOTTEN;
+        if !is_large && !is_due {
+            return Ok(false);
         }
-        Ok(is_large)
+        self.rebase()?;
+        Ok(true)
     }
 
     fn retain(&self) -> Result<bool> {
