@@ -99,7 +99,7 @@ impl App {
     }
 
     /// Reads a body; `lines` says whether one object per line will do.
-    pub async fn body(&self, request: Request, lines: bool) -> Result<Body, Refusal> {
+    pub(super) async fn body(&self, request: Request, lines: bool) -> Result<Body, Refusal> {
         let is_lines = check_type(request.headers(), lines)?;
         let length = request.headers().get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok());
         if length.and_then(|text| text.parse::<usize>().ok()).is_some_and(|length| length > self.options.limits.body) {
