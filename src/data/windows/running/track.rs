@@ -92,7 +92,7 @@ pub(super) struct Track {
     /// Of all events, then of those that name somebody of each other type, where anything looks at them.
     pub(super) labels: Vec<Labels>,
     /// How often each value occurs, once there are many events.
-    counts: Option<Box<HashMap<u32, u32>>>,
+    counts: Option<HashMap<u32, u32>>,
 }
 
 /// What tracks of one entity type are about.
@@ -159,7 +159,7 @@ impl Track {
         if self.counts.is_none() && self.rows.len() >= MANY {
             let mut counts = HashMap::new();
             self.rows.iter().for_each(|row| *counts.entry(row.value.to_bits()).or_insert(0) += 1);
-            self.counts = Some(Box::new(counts));
+            self.counts = Some(counts);
         }
     }
 
