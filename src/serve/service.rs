@@ -508,7 +508,7 @@ impl<B: GraphBackend> Engine for Service<B> {
         let table = |table: live::TableColumns| TableColumns {
             is_node: !table.is_edge,
             name: table.name,
-            columns: table.columns.into_iter().map(|column| (column.name, kind(&column.kind))).collect(),
+            columns: table.columns.into_iter().map(|column| (column.name, kind(column.kind))).collect(),
         };
         self.reader.columns().into_iter().map(table).collect()
     }
