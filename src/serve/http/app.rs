@@ -41,7 +41,7 @@ pub(in crate::serve) struct App {
 }
 
 /// A body of one of two forms.
-pub(super) enum Body {
+pub(in crate::serve) enum Body {
     Json(Bytes),
     /// One JSON object per line.
     Lines(Bytes),
