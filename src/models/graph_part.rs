@@ -9,6 +9,7 @@ use burn::backend::Autodiff;
 use burn::tensor::backend::Backend;
 use burn::tensor::{DType, Tensor};
 use graphsieve_kernels::{Age, CollectiveError, Communicator, DropEdge, EdgeRows, GraphBackend};
+use rayon::prelude::*;
 
 use super::device_graph::{DeviceGraph, DeviceRelation, csr, refused};
 use super::parameters::to_host;
@@ -253,7 +254,13 @@ pub fn by_node<B: GraphBackend>(rows: Tensor<B, 2>, places: &[u32], rank: &Commu
     let rows = to_host(rows);
     rank.settled().map_err(failed)?;
     let width = rows.len() / places.len().max(1);
-    Ok(places.iter().flat_map(|&place| &rows[place as usize * width..][..width]).copied().collect())
+    if width == 0 {
+        return Ok(Vec::new());
+    }
+    let mut by_node = vec![0f32; places.len() * width];
+    let copy = |(to, &place): (&mut [f32], &u32)| to.copy_from_slice(&rows[place as usize * width..][..width]);
+    by_node.par_chunks_mut(width).zip(places).with_min_len(1 << 14).for_each(copy);
+    Ok(by_node)
 }
 
 /// What a training says of an exchange that gave nothing.

@@ -37,10 +37,10 @@ fn electronics() -> Sizes {
     }
 }
 
-/// The tables in `src/bench/RESULTS.md`, "Several devices", measured when nothing crossed beside computation; memory
-/// of reachable rows on H100. Nothing was fitted to them.
+/// The table in `src/bench/RESULTS.md`, "Several devices". Its epochs of all rows on two devices have chosen the one
+/// constant, `HIDDEN_SHARE`; its memory has fitted nothing.
 #[test]
-fn epochs_on_two_devices_are_within_a_quarter_and_memory_within_a_fifth_of_what_was_measured() {
+fn epochs_and_memory_on_two_devices_are_within_a_fifth_of_what_was_measured() {
     let mut config = Stage2Config::new("electronics");
     config.data.input = Stage2Input::Features;
     let (sizes, mut reachable) = (electronics(), config.clone());
@@ -55,20 +55,20 @@ fn epochs_on_two_devices_are_within_a_quarter_and_memory_within_a_fifth_of_what_
         [1, 2].map(|ranks| model.row(ranks, 2, Rates::default(), one))
     };
     for (config, scale, [one, two]) in [
-        (&config, 1.0, [27.4, 20.2]),
-        (&half, 1.0, [20.6, 16.2]),
-        (&config, 8.0, [200.2, 133.8]),
+        (&config, 1.0, [27.6, 18.4]),
+        (&half, 1.0, [20.6, 15.0]),
+        (&config, 8.0, [200.3, 126.7]),
         (&sampled, 1.0, [40.1, 36.6]),
     ] {
         let [alone, both] = rows(config, scale, Some(one));
-        let error = (both.epoch_ms + both.hidden_ms) / two - 1.0;
-        assert!(error.abs() < 0.25 && alone.epoch_ms == one, "{error}: {both:?}");
+        let error = both.epoch_ms / two - 1.0;
+        assert!(error.abs() < 0.2 && alone.epoch_ms == one, "{error}: {both:?}");
     }
     for (config, scale, measured) in [
-        (&config, 1.0, [8.13, 5.59]),
-        (&half, 1.0, [4.40, 3.53]),
-        (&config, 8.0, [67.8, 44.7]),
-        (&reachable, 1.0, [2.04, 1.97]),
+        (&config, 1.0, [8.43, 5.58]),
+        (&half, 1.0, [4.39, 3.17]),
+        (&config, 8.0, [67.6, 43.2]),
+        (&reachable, 1.0, [1.94, 1.92]),
         (&sampled, 1.0, [1.14, 0.95]),
     ] {
         for (row, measured) in rows(config, scale, None).iter().zip(measured) {

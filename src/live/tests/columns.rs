@@ -70,9 +70,9 @@ impl Numbers {
 fn change(more: Value, header: &str, cells: &[String], at: usize) -> Change {
     let mut row = more;
     for (column, cell) in header.split(',').zip(cells) {
-        let number = cell.parse::<f64>().ok().filter(|_| at % 2 == 0 && column != "id");
+        let number = cell.parse::<f64>().ok().filter(|_| at.is_multiple_of(2) && column != "id");
         let value = match (cell.as_str(), number) {
-            ("", _) if at % 3 == 0 => continue,
+            ("", _) if at.is_multiple_of(3) => continue,
             ("", _) => Value::Null,
             ("true", _) => json!(true),
             (_, Some(number)) if cell.contains('.') => json!(number),
