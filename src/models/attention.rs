@@ -29,7 +29,7 @@ pub(crate) use self::pieces::BOUNDS_NAME;
 pub use self::pieces::PieceInput;
 use self::pieces::Pieces;
 use self::scores::AllScores;
-use super::crossing::{AtHand, LayerRows, in_turn};
+use super::crossing::{AtHand, LayerRows, blank, in_turn};
 use super::device_graph::{DeviceGraph, DeviceRelation};
 use super::parameters::{Export, Init, Parameters};
 use super::receptive_field::ReceptiveField;
@@ -569,10 +569,4 @@ impl<B: GraphBackend> TripleStreamGat<B> {
 /// The factor on everything that arrives at a type.
 fn scale<B: GraphBackend>(block: &Block<B>, node_type: usize) -> f32 {
     1.0 / block.streams_into[node_type].max(1) as f32
-}
-
-/// Zeros like `like`; a GPU does not fill a matrix without rows.
-pub(super) fn blank<B: Backend>(shape: [usize; 2], like: &Tensor<B, 2>) -> Tensor<B, 2> {
-    let options = (&like.device(), like.dtype());
-    if shape[0] == 0 { Tensor::empty(shape, options) } else { Tensor::zeros(shape, options) }
 }

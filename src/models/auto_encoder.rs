@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::divided::DividedInputs;
 pub use self::in_batches::{BatchNormalisation, HostNormalisation};
-use super::attention::blank;
+use super::crossing::blank;
 use super::device_graph::{DeviceGraph, DeviceRelation};
 use super::parameters::{Export, Init, Parameters};
 use super::receptive_field::ReceptiveField;

@@ -7,7 +7,6 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use graphsieve_kernels::{CollectiveError, Communicator, Gathering, GraphBackend, at_depth};
 
-use super::attention::blank;
 use super::graph_part::GraphPart;
 use crate::nn::{Block, RelationEdges};
 
@@ -58,6 +57,12 @@ fn sorted<B: Backend, K: Ord>(block: &Block<B>, key: impl Fn(&RelationEdges<B>) 
     let mut edges: Vec<_> = block.edges.iter().collect();
     edges.sort_by_key(|edges| key(edges));
     edges
+}
+
+/// Zeros like `like`; a GPU does not fill a matrix without rows.
+pub(super) fn blank<B: Backend>(shape: [usize; 2], like: &Tensor<B, 2>) -> Tensor<B, 2> {
+    let options = (&like.device(), like.dtype());
+    if shape[0] == 0 { Tensor::empty(shape, options) } else { Tensor::zeros(shape, options) }
 }
 
 /// A layer over `relations`, each with the type that it points at: what `along` makes of them in their order, handed to

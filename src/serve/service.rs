@@ -339,6 +339,12 @@ impl<B: GraphBackend> Service<B> {
     /// Makes writes durable with one sync, and applies them.
     fn write_together(&self, requests: &[WriteRequest]) -> Vec<Result<Written, Refusal>> {
         let checked: Vec<_> = requests.iter().map(|request| self.checked(&request.write)).collect();
+        // Each fits the graph; where they do not fit each other, one has to be applied before the next is checked, so that
+        // nothing is in the log that the graph refuses.
+        let rows: Vec<Row> = checked.iter().flatten().flat_map(|(_, rows)| rows).cloned().collect();
+        if requests.len() > 1 && self.live.check(&rows).is_err() {
+            return requests.iter().flat_map(|one| self.write_together(std::slice::from_ref(one))).collect();
+        }
         let key = |request: &WriteRequest| request.key.as_ref().map(|key| Key::new(&key.text, &key.body));
         let keys: Vec<Option<Key>> = requests.iter().map(key).collect();
         let good = checked.iter().zip(&keys).filter_map(|(of, key)| Some((&of.as_ref().ok()?.0, key.as_ref())));

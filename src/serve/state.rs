@@ -33,8 +33,8 @@ const FILE: &str = "serve.json";
 const LOG: &str = "log";
 const BASE: &str = "base-";
 const VERSION: u32 = 1;
-/// The file of a data directory that tells one from another.
-const MANIFEST: &str = "manifest.json";
+/// Files that tell one data directory from another, the first that it has: what its import learned, or its description.
+const MANIFESTS: [&str; 4] = ["import.json", "graph.json", "graph.toml", "node_counts.json"];
 
 /// The state directory of one server.
 #[derive(Debug)]
@@ -63,7 +63,8 @@ impl State {
     /// # Errors
     /// [`Error::Data`] for the state of other data, or while another process uses it; [`Error::Format`]; [`Error::Io`].
     pub fn open(dir: &Path, data: &Path) -> Result<(Self, Log, Recovered)> {
-        let found = digest::of_file(&data.join(MANIFEST))?;
+        let manifest = MANIFESTS.into_iter().find(|name| data.join(name).is_file()).unwrap_or(MANIFESTS[1]);
+        let found = digest::of_file(&data.join(manifest))?;
         let file = dir.join(FILE);
         let help = "the file was changed or is of another version of the program; restore it, or give another --state";
         let kept: Option<Content> = match file.is_file() {
@@ -79,7 +80,7 @@ impl State {
                 return Err(Error::Data {
                     what: format!("state {}", dir.display()),
                     expected: "the --data that it was begun with".into(),
-                    found: format!("{}, whose {MANIFEST} is another one", data.display()),
+                    found: format!("{}, whose {manifest} is another one", data.display()),
                     help: "give the data that it was begun with, or another --state".into(),
                 });
             }
@@ -184,12 +185,13 @@ mod tests {
     /// A data directory, in so far as it counts here, that holds records.
     fn write_data(dir: &Path, holds: &[Record]) {
         fs::create_dir_all(dir).unwrap();
-        fs::write(dir.join(MANIFEST), serde_json::to_vec(holds).unwrap()).unwrap();
+        fs::write(dir.join(MANIFESTS[1]), serde_json::to_vec(holds).unwrap()).unwrap();
     }
 
     /// All that a graph would hold.
     fn graph(state: &State, log: &Log) -> Vec<Record> {
-        let mut records: Vec<Record> = serde_json::from_slice(&fs::read(state.base().join(MANIFEST)).unwrap()).unwrap();
+        let mut records: Vec<Record> =
+            serde_json::from_slice(&fs::read(state.base().join(MANIFESTS[1])).unwrap()).unwrap();
         log.replay(state.position(), &mut |entry| {
             records.push(entry.record);
             Ok(())

@@ -1,9 +1,10 @@
 //! How an event gets into the tracks of its entities, and out again.
 
 use super::super::events::OtherMeasure;
+use super::facts::Facts;
 use super::labels::Labels;
 use super::track::{Row, Track};
-use super::{Facts, Rules, Tracks};
+use super::tracks::{Rules, Tracks};
 
 /// How unusual an event of a track was for its entity, over the longest span.
 pub(super) fn unusual_of(rules: &Rules, track: &Track, row: &Row) -> [f32; 2] {

@@ -1,7 +1,7 @@
 //! The labels of one entity's events as they become known.
 
 use super::super::known::LabelCounts;
-use super::{Fact, Facts};
+use super::facts::{Fact, Facts};
 
 /// A label that becomes known.
 #[derive(Clone, Copy)]

@@ -17,143 +17,28 @@
 //! An event may come late: it stands where its time says. How unusual later events of its entities were is told anew.
 
 mod append;
+mod facts;
 mod labels;
 mod overlay;
 mod row;
 mod track;
+mod tracks;
 
 use std::collections::HashSet;
 
 use rayon::prelude::*;
 
 use self::append::{needed_labels, unusual_of};
+use self::facts::{AllFacts, Facts};
+pub(crate) use self::facts::{Fact, Guest};
 use self::labels::Labels;
 use self::overlay::Overlay;
 use self::row::push_row;
 use self::track::{Kind, Row, Track};
-use super::columns::{Layout, Plan};
+use self::tracks::{AllTracks, Rules, Tracks};
+use super::columns::Plan;
 use super::events::{EventColumns, Measure, OtherMeasure, WindowConfig};
 use super::groups::{Groups, by_time};
-
-/// What windows know of an event.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Fact {
-    pub time: i64,
-    /// NaN where it is missing.
-    pub value: f32,
-    /// 1 for fraud, 0 for none.
-    pub label: Option<u8>,
-    /// When the label became known; `i64::MAX` for never.
-    pub known: i64,
-}
-
-impl Fact {
-    /// Of an event that there is not.
-    const NONE: Self = Self { time: i64::MIN, value: f32::NAN, label: None, known: i64::MAX };
-
-    /// With a value that is finite and no negative zero, or missing.
-    fn checked(self) -> Self {
-        Self { value: if self.value.is_finite() { self.value + 0.0 } else { f32::NAN }, ..self }
-    }
-}
-
-/// Events by number.
-trait Facts: Sync {
-    fn fact(&self, event: u32) -> Fact;
-
-    /// The entity of a type that an event names; `u32::MAX` for none.
-    fn id(&self, entity: usize, event: u32) -> u32;
-
-    /// How unusual an event was for its entity of a type: z-score and ratio.
-    fn unusual(&self, entity: usize, event: u32) -> [f32; 2];
-
-    fn set_unusual(&mut self, entity: usize, event: u32, unusual: [f32; 2]);
-}
-
-/// The events of entities, by type and number.
-trait Tracks {
-    /// `None` for an entity without events.
-    fn track(&self, entity: usize, id: u32) -> Option<&Track>;
-
-    /// An empty one where there is none yet.
-    fn track_mut(&mut self, entity: usize, id: u32) -> &mut Track;
-}
-
-/// What is computed.
-struct Rules {
-    layout: Layout,
-    /// Seconds after its event at which a label has its place.
-    delay: Option<i64>,
-    /// Whether different counterparts are counted.
-    distinct: bool,
-    /// The longest span, where it is asked how unusual events were.
-    unusual_over: Option<i64>,
-}
-
-impl Rules {
-    fn kind(&self, entity: usize) -> Kind<'_> {
-        let Self { layout, distinct, .. } = self;
-        let has_others = layout.entities.len() > 1;
-        Kind { layout, entity, distinct: *distinct && has_others, one_hop: !layout.one_hop.is_empty() }
-    }
-}
-
-/// All events.
-#[derive(Default)]
-struct AllFacts {
-    facts: Vec<Fact>,
-    entities: usize,
-    /// Event by event, by entity type.
-    ids: Vec<u32>,
-    /// Likewise; empty where nobody asks.
-    unusual: Vec<[f32; 2]>,
-}
-
-impl Facts for AllFacts {
-    fn fact(&self, event: u32) -> Fact {
-        self.facts[event as usize]
-    }
-
-    fn id(&self, entity: usize, event: u32) -> u32 {
-        self.ids[event as usize * self.entities + entity]
-    }
-
-    fn unusual(&self, entity: usize, event: u32) -> [f32; 2] {
-        self.unusual.get(event as usize * self.entities + entity).copied().unwrap_or([f32::NAN; 2])
-    }
-
-    fn set_unusual(&mut self, entity: usize, event: u32, unusual: [f32; 2]) {
-        if let Some(place) = self.unusual.get_mut(event as usize * self.entities + entity) {
-            *place = unusual;
-        }
-    }
-}
-
-/// By entity type.
-struct AllTracks(Vec<Vec<Track>>);
-
-impl Tracks for AllTracks {
-    fn track(&self, entity: usize, id: u32) -> Option<&Track> {
-        self.0[entity].get(id as usize)
-    }
-
-    fn track_mut(&mut self, entity: usize, id: u32) -> &mut Track {
-        let tracks = &mut self.0[entity];
-        if tracks.len() <= id as usize {
-            tracks.resize_with(id as usize + 1, Track::default);
-        }
-        &mut tracks[id as usize]
-    }
-}
-
-/// An event that one question knows of: its number, which no other has, what is known of it, and the entities that it
-/// names, by type.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Guest<'a> {
-    pub event: u32,
-    pub fact: Fact,
-    pub ids: &'a [u32],
-}
 
 /// Windows as events come.
 pub(crate) struct Running {

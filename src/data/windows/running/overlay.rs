@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 
 use super::append::append;
+use super::facts::{AllFacts, Fact, Facts, Guest};
 use super::track::Track;
-use super::{AllFacts, AllTracks, Fact, Facts, Guest, Rules, Tracks};
+use super::tracks::{AllTracks, Rules, Tracks};
 
 pub(super) struct Overlay<'a> {
     pub(super) facts: MoreFacts<'a>,

@@ -4,9 +4,10 @@ use super::super::columns::{OwnWindow, Reach};
 use super::super::events::{DAY, Measure, OtherMeasure};
 use super::super::history::Moments;
 use super::super::known::LabelCounts;
+use super::facts::{Fact, Facts, Guest};
 use super::labels::Labels;
 use super::track::{OfOthers, Track};
-use super::{Fact, Facts, Guest, Rules, Tracks};
+use super::tracks::{Rules, Tracks};
 
 /// Appends the columns of an event, as of its time.
 pub(super) fn push_row(rules: &Rules, facts: &impl Facts, tracks: &impl Tracks, own: &Guest, row: &mut Vec<f32>) {

@@ -6,7 +6,7 @@ use super::super::columns::Layout;
 use super::super::history::Moments;
 use super::super::others::MOST_UNUSUAL;
 use super::super::sums::Sum;
-use super::Facts;
+use super::facts::Facts;
 use super::labels::Labels;
 
 /// Events between two sums that are kept.
