@@ -3,23 +3,16 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
-use graphsieve_kernels::testing::harness::{Requirement, Trial, trial};
+use graphsieve_kernels::testing::harness::{Trial, trial};
 use serde_json::{Value, json};
 
 use crate::report::{HOSTILE, Reported, reported};
 use crate::webdriver::Browser;
 
-const FINISHED: Requirement = Requirement {
-    name: "a finished server",
-    demand: "GRAPHSIEVE_REQUIRE_SERVER",
-    probe: || Err("`graphsieve serve` is not finished: it has not passed this yet".to_owned()),
-};
-
 /// Beside the report's, whose run they serve.
 pub fn trials() -> Vec<Trial> {
     let name = "report::the_page_of_a_server_looks_a_node_up_and_nothing_of_its_data_runs";
-    let needs = [Browser::REQUIREMENT, FINISHED];
-    vec![trial(None, name, &needs, the_page_of_a_server_looks_a_node_up_and_nothing_of_its_data_runs)]
+    vec![trial(None, name, &[Browser::REQUIREMENT], the_page_of_a_server_looks_a_node_up_and_nothing_of_its_data_runs)]
 }
 
 /// A server of the run; it ends with this value.

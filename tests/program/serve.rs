@@ -1,8 +1,8 @@
-//! The server as a process: the same scores after every restart, nothing lost when it is killed, and clients that mean no
-//! good beside one that does.
+//! The server as a process: the same scores after every restart, nothing lost when it is killed, and clients that mean
+//! no good beside one that does.
 //!
-//! `GRAPHSIEVE_SERVE_KILLS=50` kills it as often, `GRAPHSIEVE_SERVE_HOSTILE=600` keeps hostile clients at it for so many
-//! seconds and then holds the latency of the good one against that of a quiet server.
+//! `GRAPHSIEVE_SERVE_KILLS=50` kills it as often, `GRAPHSIEVE_SERVE_HOSTILE=600` keeps hostile clients at it for so
+//! many seconds and then holds the latency of the good one against that of a quiet server.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -191,13 +191,11 @@ fn the_same_before_and_after(task: &str, settings: &str) {
 }
 
 #[test]
-#[ignore = "the server is not finished: it has not passed this yet"]
 fn attention_scores_the_same_to_the_byte_alone_together_and_after_restarts() {
     the_same_before_and_after("stage2", STAGE2);
 }
 
 #[test]
-#[ignore = "the server is not finished: it has not passed this yet"]
 fn trees_score_the_same_to_the_byte_alone_together_and_after_restarts() {
     the_same_before_and_after("stage3", STAGE3);
 }
@@ -221,7 +219,6 @@ fn send_until_killed(server: &Server, first: u64) -> (Vec<u64>, Vec<u64>) {
 }
 
 #[test]
-#[ignore = "the server is not finished: it has not passed this yet"]
 fn a_kill_under_load_loses_and_doubles_nothing() {
     let kills: u64 = from_environment("GRAPHSIEVE_SERVE_KILLS", 3);
     let (sandbox, run) = trained("stage3", STAGE3);
@@ -415,7 +412,6 @@ fn good(server: &Server, length: Duration) -> Vec<Duration> {
 }
 
 #[test]
-#[ignore = "the server is not finished: it has not passed this yet"]
 fn hostile_clients_are_refused_and_a_good_one_is_served() {
     let seconds = from_environment("GRAPHSIEVE_SERVE_HOSTILE", 0);
     let (sandbox, run) = trained("stage3", STAGE3);
