@@ -92,8 +92,8 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "SIZE", value_parser = size)]
     memory: Option<u64>,
 
-    /// Score every node by neighbours that are drawn per relation at each hop, such as 15,10, as `graphsieve serve` does
-    /// with the same fanouts and seed: by these numbers a server can be checked
+    /// Score every node by neighbours that are drawn per relation at each hop, such as 15,10, as `graphsieve serve`
+    /// does with the same fanouts and seed: by these numbers a server can be checked
     #[arg(long, value_name = "N,N", value_delimiter = ',', conflicts_with_all = ["input", "embeddings", "memory"])]
     fanouts: Option<Vec<NonZeroUsize>>,
 

@@ -190,8 +190,8 @@ impl HeteroGraph {
         &self.relations
     }
 
-    /// The relation that is the reverse of another one, given by its place; itself where every edge has its mirror image.
-    /// Of a part of a graph ([`with_rows`](Self::with_rows)) that is what they are in the whole.
+    /// The relation that is the reverse of another one, given by its place; itself where every edge has its mirror
+    /// image. Of a part of a graph ([`with_rows`](Self::with_rows)) that is what they are in the whole.
     pub fn reverse_of(&self, relation: usize) -> Option<usize> {
         self.reverses.get(relation).copied().flatten()
     }

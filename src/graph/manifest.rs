@@ -165,7 +165,7 @@ pub(crate) struct NodeCounts {
     pub total: usize,
 }
 
-const FILES: [&str; 3] = ["graph.toml", "graph.json", "node_counts.json"];
+pub(crate) const FILES: [&str; 3] = ["graph.toml", "graph.json", "node_counts.json"];
 
 impl Manifest {
     /// Reads the manifest of `dir`: `graph.toml` or `graph.json`, otherwise `node_counts.json`, which stands for the

@@ -110,13 +110,10 @@ pub struct Encoder<B: GraphBackend> {
 }
 
 impl<B: GraphBackend> Encoder<B> {
-    /// Number of layers.
-    pub const LAYERS: usize = 2;
-
     /// How many edges from a node its embedding looks: one more than there are layers where the degrees of both ends
     /// count.
     pub fn reach(&self) -> usize {
-        Self::LAYERS + usize::from(!self.spec.causal)
+        TripleStreamGae::<B>::LAYERS + usize::from(!self.spec.causal)
     }
 
     /// Embeddings of all nodes of `dataset`, as [`Stage1::embed`] makes them, the whole graph at once.

@@ -48,9 +48,14 @@ impl Stage2Output {
     ///
     /// # Errors
     /// A file of `spill`.
+    ///
+    /// # Panics
+    /// For outputs of different sizes.
     pub fn mean(outputs: &[Self], spill: &Spill) -> Result<(Vec<f32>, MatrixWriter)> {
         let share = 1.0 / outputs.len() as f32;
         let [nodes, dim] = [outputs[0].scores.len(), outputs[0].embeddings.dim()];
+        let is_alike = |of: &Self| [of.scores.len(), of.embeddings.dim()] == [nodes, dim];
+        assert!(outputs.iter().all(is_alike), "Stage2Output::mean: expected outputs of one size");
         let (mut scores, mut embeddings) = (vec![0.0; nodes], spill.zeros(nodes, dim)?);
         for output in outputs {
             scores.iter_mut().zip(&output.scores).for_each(|(mean, score)| *mean += share * score);

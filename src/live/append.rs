@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use super::base::Base;
 use super::delta::{Delta, NewEdge};
 use super::derived::{Derived, EdgeAt, EventAt};
-use super::plan::{Appended, Plan, Until, label_of, plan};
+use super::plan::{Appended, Plan, Until, plan};
 use super::row::Row;
 use super::state::State;
 use super::view::{Place, View};
@@ -112,7 +112,7 @@ fn put(base: &Base, plan: &Plan, delta: &mut Delta) {
         nodes.time.push(new.row.and_then(|row| row.time).unwrap_or(Events::NO_TIME));
         nodes.value.push(number(new.row.and_then(|row| row.value)));
         nodes.amount.push(number(new.row.and_then(|row| row.amount)));
-        nodes.label.push(new.row.map_or(super::delta::NONE, label_of));
+        nodes.label.push(new.row.and_then(|row| row.label).unwrap_or(super::delta::NONE));
         nodes.known.push(new.row.and_then(|row| row.known).unwrap_or(Events::NEVER));
         nodes.has_row.push(new.row.is_some());
         nodes.is_gone.push(false);

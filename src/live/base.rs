@@ -38,6 +38,13 @@ pub(super) struct Carried {
     pub is_readable: bool,
 }
 
+impl Carried {
+    /// Whether edges carry anything.
+    pub fn is_any(&self) -> bool {
+        self.weight.is_some() || self.time.is_some() || !self.names.is_empty()
+    }
+}
+
 /// A data set that nothing changes any more. Its ids and labels are elsewhere.
 #[derive(Debug)]
 pub(super) struct Base {
@@ -271,11 +278,11 @@ fn carried_of(dataset: &Dataset, kinds: &[Kind]) -> Result<Vec<Carried>> {
             all.push(own);
             continue;
         };
-        if own.weight.is_some() || own.time.is_some() || !own.names.is_empty() {
+        if own.is_any() {
             return Err(refused(name, "what edges carry with one direction alone", "some with both"));
         }
         let partner: &Carried = &all[*of];
-        if partner.weight.is_none() && partner.time.is_none() && partner.names.is_empty() {
+        if !partner.is_any() {
             all.push(own);
             continue;
         }

@@ -63,8 +63,8 @@ pub enum Change {
     Edge(EdgeChange),
 }
 
-/// A row of a `[[nodes]]` table, or of an `[[edges]]` table whose rows are scored. Edges that the description takes from
-/// columns of the same file come with it. Of data without a description the columns are those of the features.
+/// A row of a `[[nodes]]` table, or of an `[[edges]]` table whose rows are scored. Edges that the description takes
+/// from columns of the same file come with it. Of data without a description the columns are those of the features.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NodeChange {
     #[serde(rename = "type")]

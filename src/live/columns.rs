@@ -41,6 +41,18 @@ struct End {
     changed: HashMap<u32, Changed>,
 }
 
+impl End {
+    /// The node that an edge has at this end.
+    fn own(&self, edge: &EdgeAt) -> u32 {
+        if self.is_dst { edge.dst } else { edge.src }
+    }
+
+    /// The node at its other end.
+    fn other(&self, edge: &EdgeAt) -> u32 {
+        if self.is_dst { edge.src } else { edge.dst }
+    }
+}
+
 /// A node whose edges are not those of the base.
 struct Changed {
     figures: Figures,
@@ -142,18 +154,14 @@ impl Columns {
         let is_there = |other: u32| !self.forgotten.contains(&(if end.is_dst { src } else { dst }, other));
         let mut figures = Figures::NONE;
         let mut seen = HashSet::new();
-        of.for_each_edge(end.is_dst, node, |edge| {
-            let other = if end.is_dst { edge.src } else { edge.dst };
+        let mut add = |edge: &EdgeAt| {
+            let other = end.other(edge);
             if is_there(other) {
                 figures.add(edge.weight, edge.time, seen.insert(other));
             }
-        });
-        for edge in added {
-            let other = if end.is_dst { edge.src } else { edge.dst };
-            if is_there(other) {
-                figures.add(edge.weight, edge.time, seen.insert(other));
-            }
-        }
+        };
+        of.for_each_edge(end.is_dst, node, |edge| add(&edge));
+        added.iter().for_each(add);
         figures
     }
 
@@ -164,10 +172,8 @@ impl Columns {
         let same = |other: &EdgeAt| other.relation == edge.relation && [other.src, other.dst] == [edge.src, edge.dst];
         let in_base =
             || (edge.dst as usize) < of.forward.num_rows() && of.forward.row(edge.dst as usize).contains(&edge.src);
-        let is_added = |end: &End| {
-            let node = if end.is_dst { edge.dst } else { edge.src };
-            end.changed.get(&node).is_some_and(|changed| changed.added.iter().any(same))
-        };
+        let is_added =
+            |end: &End| end.changed.get(&end.own(edge)).is_some_and(|changed| changed.added.iter().any(same));
         let ends = || self.ends.iter().filter(|end| end.relation == edge.relation);
         !overlay.iter().any(same) && !ends().any(is_added) && !in_base()
     }
@@ -179,7 +185,7 @@ impl Columns {
             if end.relation != edge.relation {
                 continue;
             }
-            let node = if end.is_dst { edge.dst } else { edge.src };
+            let node = end.own(edge);
             if !end.changed.contains_key(&node) {
                 let changed = Changed { figures: self.figures(end, node, &[]), added: Vec::new() };
                 self.ends[at].changed.insert(node, changed);
@@ -203,10 +209,10 @@ impl Columns {
             }
             let mut neighbours = HashSet::new();
             of.for_each_edge(!end.is_dst, node, |edge| {
-                neighbours.insert(if end.is_dst { edge.dst } else { edge.src });
+                neighbours.insert(end.own(&edge));
             });
             for (&neighbour, Changed { added, .. }) in &end.changed {
-                if added.iter().any(|edge| node == if end.is_dst { edge.src } else { edge.dst }) {
+                if added.iter().any(|edge| node == end.other(edge)) {
                     neighbours.insert(neighbour);
                 }
             }
@@ -272,8 +278,7 @@ impl Derived for Columns {
 
     fn of_node(&self, node_type: usize, local: u32, overlay: &[EdgeAt], features: &mut [f16]) {
         for end in self.ends.iter().filter(|end| end.node_type == node_type) {
-            let touches =
-                |edge: &EdgeAt| edge.relation == end.relation && local == if end.is_dst { edge.dst } else { edge.src };
+            let touches = |edge: &EdgeAt| edge.relation == end.relation && local == end.own(edge);
             let changed = end.changed.get(&local);
             let is_of_base = self.statics.get(&end.relation).is_some_and(|of| {
                 (local as usize) < if end.is_dst { of.forward.num_rows() } else { of.reverse.num_rows() }

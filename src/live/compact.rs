@@ -163,14 +163,14 @@ fn places(kept: &[u32], count: u32) -> Vec<u32> {
 
 fn collect(view: View, relation: usize, rows: &[u32], places: &[u32], num_cols: usize) -> Collected {
     let carried = &view.base().carried[relation];
-    let carries = carried.weight.is_some() || carried.time.is_some() || !carried.names.is_empty();
+    let carries = carried.is_any() && !carried.is_mirrored;
     let mut row_ptr = Vec::with_capacity(rows.len() + 1);
     row_ptr.push(0u64);
     let (mut col_idx, mut weight, mut time, mut values) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for &row in rows {
         for (source, carrier) in view.sources(relation, row).iter() {
             col_idx.push(places[source as usize]);
-            if carries && !carried.is_mirrored {
+            if carries {
                 weight.extend(view.weight(relation, carrier));
                 time.extend(view.edge_time(relation, carrier));
                 values.extend_from_slice(view.values(relation, carrier));

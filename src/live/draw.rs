@@ -10,8 +10,8 @@ pub struct Draw {
     pub hops: usize,
     /// How many entries of every row are taken, by step from the targets; without it all are.
     ///
-    /// What is drawn of a row depends on the seed, type and id of its node, the name of the relation and the step alone,
-    /// and on the row itself.
+    /// What is drawn of a row depends on the seed, type and id of its node, the name of the relation and the step
+    /// alone, and on the row itself.
     pub fanouts: Option<Vec<usize>>,
     pub seed: u64,
     /// Nodes that a neighbourhood may have.

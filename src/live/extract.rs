@@ -1,14 +1,15 @@
 //! The neighbourhood of some nodes as data of their own.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use half::f16;
 use hashbrown::HashTable;
 
 use super::append::Overlay;
-use super::base::Base;
 use super::change::NodeKey;
 use super::delta::NOWHERE;
+use super::derived::EdgeAt;
 use super::draw::{Draw, hash_of};
 use super::part::Part;
 use super::view::{Carrier, Place, View};
@@ -211,13 +212,18 @@ pub(super) fn features_of(view: View, nodes: &[Vec<u32>], overlay: Option<&Overl
     } else {
         single.reserve(count * width)
     }
+    let edges: &[EdgeAt] = overlay.map_or(&[], |overlay| &overlay.edges);
+    let ends = |edge: &EdgeAt| {
+        let [src, dst] = view.base().ends[edge.relation];
+        [(src, edge.src), (dst, edge.dst)]
+    };
+    let touched: HashSet<(usize, u32)> = edges.iter().flat_map(ends).collect();
     for (t, nodes) in nodes.iter().enumerate() {
         for &local in nodes {
             view.features(t, local, &mut half, &mut single);
-            if view.base().of_events[t] || !is_changed(view, t, local, overlay) {
+            if view.base().of_events[t] || !is_changed(view, t, local, &touched) {
                 continue;
             }
-            let edges = overlay.map_or(&[][..], |overlay| &overlay.edges);
             if is_half {
                 let start = half.len() - width;
                 view.state.derived.of_node(t, local, edges, &mut half[start..]);
@@ -236,17 +242,10 @@ pub(super) fn features_of(view: View, nodes: &[Vec<u32>], overlay: Option<&Overl
 }
 
 /// Whether derived columns of a node that is no event may be others than those that are stored.
-fn is_changed(view: View, node_type: usize, local: u32, overlay: Option<&Overlay>) -> bool {
-    let base: &Base = view.base();
-    let touches = |overlay: &Overlay| {
-        overlay.edges.iter().any(|edge| {
-            let [src, dst] = base.ends[edge.relation];
-            (src, edge.src) == (node_type, local) || (dst, edge.dst) == (node_type, local)
-        })
-    };
-    base.global(node_type, local).is_none()
+fn is_changed(view: View, node_type: usize, local: u32, touched: &HashSet<(usize, u32)>) -> bool {
+    view.base().global(node_type, local).is_none()
         || view.state.derived.is_changed(node_type, local)
-        || overlay.is_some_and(touches)
+        || touched.contains(&(node_type, local))
 }
 
 /// Times of nodes by type, of which `place` says how they are numbered.

@@ -22,7 +22,8 @@ use crate::graph::{Dataset, Events};
 
 /// Seconds that clocks may be ahead of ours.
 const SKEW: i64 = 300;
-/// Changes that a new base may lack when it takes the place of the old one: making them takes so long that nobody minds.
+/// Changes that a new base may lack when it takes the place of the old one: making them takes so long that nobody
+/// minds.
 const FEW: usize = 64;
 /// Times that a new base is given the changes that came meanwhile while others go on.
 const ROUNDS: usize = 8;
@@ -35,7 +36,6 @@ pub struct Live {
     /// Held by the one compaction that goes on.
     compacting: Mutex<()>,
     files: Vec<(String, Vec<u8>)>,
-    skew: i64,
 }
 
 /// What became of a compaction.
@@ -101,18 +101,13 @@ impl Live {
     /// [`Error::Data`] for relations that `import` does not make, and those of reading what edges carry.
     pub fn open(base: Dataset, derived: impl Derived + 'static) -> Result<Self> {
         let state = RwLock::new(State::new(base, Box::new(derived), 0)?);
-        Ok(Self { state, compacting: Mutex::new(()), files: Vec::new(), skew: SKEW })
+        Ok(Self { state, compacting: Mutex::new(()), files: Vec::new() })
     }
 
     /// With files of other content that belong to the data, such as `import.json`: name and bytes. Compaction writes
     /// them beside the data.
     pub fn with_files(self, files: Vec<(String, Vec<u8>)>) -> Self {
         Self { files, ..self }
-    }
-
-    /// With so many seconds that the times of events may lie in the future.
-    pub fn with_skew(self, seconds: i64) -> Self {
-        Self { skew: seconds, ..self }
     }
 
     fn read(&self) -> RwLockReadGuard<'_, State> {
@@ -125,7 +120,7 @@ impl Live {
 
     fn until(&self) -> Until {
         let now = now();
-        Until { time: now.saturating_add(self.skew), now }
+        Until { time: now.saturating_add(SKEW), now }
     }
 
     /// Appends all rows or none. Rows that repeat an id and everything else, and edges that repeat each other, count as

@@ -23,8 +23,8 @@ pub struct Part {
 
 impl Part {
     /// Parts of one graph as one, without an edge between two of them: of every type the nodes of one behind those of
-    /// another ([`HeteroGraph::side_by_side`]), and the targets of all, one part behind another. Labels, ids and names of
-    /// columns are left out.
+    /// another ([`HeteroGraph::side_by_side`]), and the targets of all, one part behind another. Labels, ids, names
+    /// of columns, ends, and of events all but their times and when labels became known are left out.
     ///
     /// # Errors
     /// What edges carry that cannot be read.

@@ -6,7 +6,7 @@ use std::collections::hash_map::Entry;
 use half::f16;
 
 use super::base::Kind;
-use super::delta::{NONE, NewEdge};
+use super::delta::NewEdge;
 use super::row::{EdgeRow, NodeRow, Row};
 use super::same::{difference, has_features, is_same, known_edges};
 use super::view::{Place, View};
@@ -305,18 +305,13 @@ impl<'a> Planner<'a, '_> {
     fn add_loops(&mut self) {
         let base = self.view.base();
         for relation in (0..base.ends.len()).filter(|&at| base.looped[at]) {
-            let carried = &base.carried[relation];
-            let carries_none = carried.weight.is_none() && carried.time.is_none() && carried.names.is_empty();
-            if !carries_none || !matches!(base.kinds[relation], Kind::Told { reversed: false, .. }) {
+            let has_loops = matches!(base.kinds[relation], Kind::Told { reversed: false, .. });
+            if base.carried[relation].is_any() || !has_loops {
                 continue;
             }
-            let own: Vec<u32> =
-                self.added[base.ends[relation][0]].iter().map(|&at| self.plan.nodes[at].local).collect();
-            for node in own
-                .into_iter()
-                .filter(|&node| !self.new_edges.contains_key(&(relation, node, node)))
-                .collect::<Vec<_>>()
-            {
+            let is_new = |node: &u32| !self.new_edges.contains_key(&(relation, *node, *node));
+            let own = self.added[base.ends[relation][0]].iter().map(|&at| self.plan.nodes[at].local);
+            for node in own.filter(is_new).collect::<Vec<_>>() {
                 self.push(NewEdge {
                     relation,
                     src: node,
@@ -409,9 +404,4 @@ fn check_id(id: &str) -> Result<()> {
     }
     let found = format!("{} bytes", id.len());
     Err(refused("id of a node".into(), format!("1 to {MAX_ID} bytes"), found, "give the node another id"))
-}
-
-/// The label of a row in one byte.
-pub(super) fn label_of(row: &NodeRow) -> u8 {
-    row.label.unwrap_or(NONE)
 }

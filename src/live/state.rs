@@ -16,7 +16,7 @@ use crate::graph::Dataset;
 pub(super) struct State {
     pub base: Arc<Base>,
     /// Ids of the nodes of the base, by type.
-    pub names: Arc<Vec<Names>>,
+    pub names: Vec<Arc<Names>>,
     pub delta: Delta,
     pub derived: Box<dyn Derived>,
     /// Labels of nodes of the base that came later, and when they became known.
@@ -57,7 +57,7 @@ impl State {
         let counts: Vec<u32> = (0..base.of_events.len()).map(|t| base.count(t)).collect();
         Ok(Self {
             delta: Delta::behind(&counts, &base.ends),
-            names: Arc::new(names),
+            names: names.into_iter().map(Arc::new).collect(),
             derived,
             labels: HashMap::new(),
             forgotten: HashSet::new(),
@@ -95,7 +95,7 @@ impl State {
         if base.global(node_type, local).is_none() {
             return;
         }
-        Arc::make_mut(&mut self.names)[node_type].forget(local);
+        Arc::make_mut(&mut self.names[node_type]).forget(local);
         self.labels.remove(&(node_type, local));
         self.forgotten.insert((node_type, local));
         for (at, kind) in base.kinds.iter().enumerate() {
@@ -116,7 +116,7 @@ impl State {
     /// Bytes in memory beside the base, and of the ids of the base.
     pub fn bytes(&self) -> [u64; 3] {
         let holes = self.holes.iter().flat_map(HashMap::values).map(|holes| 8 * holes.capacity() + 40).sum::<usize>();
-        let ids = self.names.iter().map(Names::bytes).sum();
+        let ids = self.names.iter().map(|names| names.bytes()).sum();
         let changes = 48 * self.labels.capacity() + 24 * self.forgotten.capacity() + holes;
         [self.delta.bytes() + changes as u64, ids, self.derived.bytes()]
     }

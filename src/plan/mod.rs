@@ -3,7 +3,8 @@
 //! A plan is that of the layers of a model (`network`), whose work on a graph is counted (`work`): sizes come from a
 //! data directory ([`Sizes`](crate::graph::Sizes)), without its features and without a device. Compute is the bytes of
 //! the layers, forward and backward, over the device's copy rate, or a measured epoch of one device times the ratio of
-//! these bytes; exchanges are the bytes that cross over the rate of the link, beside computation where they cross there.
+//! these bytes; exchanges are the bytes that cross over the rate of the link, beside computation where they cross
+//! there.
 
 mod assumptions;
 mod field;

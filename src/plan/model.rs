@@ -148,7 +148,8 @@ impl<'a> Model<'a> {
     pub fn step(&self, ranks: f64) -> Step {
         let (way, scaled, network, element) = (self.way, self.scaled(), &self.network, self.element());
         if way == Way::AllRows {
-            // The rows between layers of all devices. Their gradients cross type by type, and leave as they have crossed.
+            // The rows between layers of all devices. Their gradients cross type by type, and leave as they have
+            // crossed.
             let gathered = self.nodes() * network.gathered.iter().sum::<usize>() as f64 * element;
             let gathered = if ranks > 1.0 { gathered } else { 0.0 };
             let activations = self.trained(self.nodes() / ranks) + gathered;
@@ -272,8 +273,7 @@ impl<'a> Model<'a> {
 
     /// Of `ms` in which rows cross between layers, what `compute_ms` hides.
     fn hidden(&self, ms: f64, compute_ms: f64) -> f64 {
-        let crosses_beside = self.way == Way::AllRows && self.network.crosses_beside;
-        if crosses_beside { HIDDEN_SHARE * ms.min(compute_ms) } else { 0.0 }
+        if self.network.crosses_beside { HIDDEN_SHARE * ms.min(compute_ms) } else { 0.0 }
     }
 
     /// Scores of all nodes, forward alone over all edges; none where that goes layer by layer through host memory.
@@ -283,8 +283,7 @@ impl<'a> Model<'a> {
             1 => 0.0,
             _ => self.gather_ms(self.rows_exchanged(), ranks, per_host, rates),
         };
-        let hidden = if self.network.crosses_beside { HIDDEN_SHARE * compute.min(exchange) } else { 0.0 };
-        let ms = compute + exchange - hidden;
+        let ms = compute + exchange - self.hidden(exchange, compute);
         (self.way != Way::MiniBatches).then_some(Scoring { ms, nodes_per_s: 1e3 * self.nodes() / ms })
     }
 
@@ -300,7 +299,8 @@ impl<'a> Model<'a> {
             1 => (0.0, 0.0, [0.0; 2]),
             _ => self.exchanged(ranks, per_host, rates, &step),
         };
-        let (exchange_ms, hidden_ms) = (sums_ms + rows_ms, self.hidden(rows_ms, compute_ms));
+        let exchange_ms = sums_ms + rows_ms;
+        let hidden_ms = if way == Way::AllRows { self.hidden(rows_ms, compute_ms) } else { 0.0 };
         let epoch_ms = compute_ms + exchange_ms - hidden_ms;
         // What hides all of compute is what an epoch waits for.
         let waited_ms = if rows_ms > compute_ms { exchange_ms } else { exchange_ms - hidden_ms };

@@ -124,8 +124,8 @@ impl KnownLabels {
         Self { entries, passes, places }
     }
 
-    /// Those of a part of the nodes: `whole` says of each which one it is here, if it is any, and `events` are theirs. A
-    /// node of the part that is none here has no label.
+    /// Those of a part of the nodes: `whole` says of each which one it is here, if it is any, and `events` are theirs.
+    /// A node of the part that is none here has no label.
     pub fn of_part(&self, whole: &[Option<u32>], events: Option<&Events>) -> Self {
         let entry = |(node, whole): (usize, &Option<u32>)| {
             let place = *self.places.get((*whole)? as usize)?;

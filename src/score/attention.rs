@@ -226,8 +226,8 @@ impl Explained {
         Self { spec, network, head }
     }
 
-    /// Why some nodes have the scores of `names`; `read` is where the rows of all nodes come from, these, and the labels
-    /// that the model reads.
+    /// Why some nodes have the scores of `names`; `read` is where the rows of all nodes come from, these, and the
+    /// labels that the model reads.
     fn explain(
         &self,
         names: &Names,

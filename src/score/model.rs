@@ -59,8 +59,8 @@ impl<B: GraphBackend> Place<'_, B> {
         self.bundle.map_or(Ok(()), |bundle| bundle.check(self.run, self.dataset, self.data, reads))
     }
 
-    /// Whether parts tell ages of edges: by times of events, or because the graph has them already. Otherwise they count
-    /// from the latest edge of all.
+    /// Whether parts tell ages of edges: by times of events, or because the graph has them already. Otherwise they
+    /// count from the latest edge of all.
     pub fn tells_ages(&self) -> bool {
         self.dataset.events.is_some() || self.dataset.graph.has_ages()
     }

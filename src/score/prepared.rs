@@ -27,8 +27,8 @@ const DIGITS: usize = 12;
 
 /// The model of a run, read once, that scores parts of a graph.
 ///
-/// Threads share it: what it holds is only read, and each of them computes on its own processor, without a hand from the
-/// threads of `rayon`, which take longer to wake up than a part takes. So one batch takes one core, and as many are
+/// Threads share it: what it holds is only read, and each of them computes on its own processor, without a hand from
+/// the threads of `rayon`, which take longer to wake up than a part takes. So one batch takes one core, and as many are
 /// scored at a time as threads ask.
 pub struct Prepared<B: GraphBackend> {
     /// The members of an ensemble, or one model.
@@ -47,12 +47,13 @@ pub struct Refreshed(Arc<Vec<OfAll>>);
 
 impl<B: GraphBackend> Prepared<B> {
     /// Reads the model of a finished run; of a tournament that of its candidate, of a pipeline that of its last stage.
-    /// `dataset`, which was read from `data`, is what is served first: its nodes and relations are those that parts have.
+    /// `dataset`, which was read from `data`, is what is served first: its nodes and relations are those that parts
+    /// have.
     ///
     /// # Errors
-    /// As for [`compute`](super::compute) with these data; [`Error::Usage`](crate::error::Error::Usage) for a model that looks at more than a part of
-    /// a graph: more classes than two, edges that are cut or neighbours that are drawn by all of it, and ages up to its
-    /// latest edge.
+    /// As for [`compute`](super::compute) with these data; [`Error::Usage`](crate::error::Error::Usage) for a model
+    /// that looks at more than a part of a graph: more classes than two, edges that are cut or neighbours that are
+    /// drawn by all of it, and ages up to its latest edge.
     pub fn open(run: &Path, data: &Path, dataset: &Dataset, device: &B::Device) -> Result<Self> {
         graphsieve_kernels::device::watch();
         let run = &RunDir::open(&model_of(run)?)?;
@@ -87,16 +88,16 @@ impl<B: GraphBackend> Prepared<B> {
         &self.name
     }
 
-    /// How many edges a part has to reach from its targets so that, with all neighbours in it, they have the scores that
-    /// they have in the whole graph: one for each layer or step over neighbours, one more where the degrees of far ends
-    /// count, and those that Stage 1 looks from a new node.
+    /// How many edges a part has to reach from its targets so that, with all neighbours in it, they have the scores
+    /// that they have in the whole graph: one for each layer or step over neighbours, one more where the degrees of far
+    /// ends count, and those that Stage 1 looks from a new node.
     pub fn hops(&self) -> usize {
         self.models.iter().map(|model| model.hops()).max().unwrap_or_default()
     }
 
-    /// Reads or makes what is made for all nodes of `dataset` at once: embeddings of Stage 1, as `score` takes them, and
-    /// the labels that the model reads. [`Part::refreshed`] is then by the numbers of this `dataset`. All threads work at
-    /// this, while parts are scored as before.
+    /// Reads or makes what is made for all nodes of `dataset` at once: embeddings of Stage 1, as `score` takes them,
+    /// and the labels that the model reads. [`Part::refreshed`] is then by the numbers of this `dataset`. All threads
+    /// work at this, while parts are scored as before.
     ///
     /// # Errors
     /// As for [`open`](Self::open).
@@ -110,9 +111,9 @@ impl<B: GraphBackend> Prepared<B> {
         })
     }
 
-    /// By part the score of every target, in [0, 1]: of a model of Stage 1 NaN for a target without edges. On the processor
-    /// the scores of a part are the same to the bit alone and among any others; a GPU may take another way through a
-    /// product of other size.
+    /// By part the score of every target, in [0, 1]: of a model of Stage 1 NaN for a target without edges. On the
+    /// processor the scores of a part are the same to the bit alone and among any others; a GPU may take another way
+    /// through a product of other size.
     ///
     /// # Errors
     /// Parts that do not fit the model; a new node that needs an embedding where there are no weights for one; a device

@@ -147,8 +147,8 @@ impl<J, A> Shared<J, A> {
                 continue;
             };
             let left = delay.saturating_sub(first.since.elapsed());
-            let weight: usize = queue.waiting.iter().map(|job| job.weight).sum();
-            if left.is_zero() || weight >= size || queue.closed {
+            let is_full = || queue.waiting.iter().map(|job| job.weight).sum::<usize>() >= size;
+            if left.is_zero() || queue.closed || is_full() {
                 break;
             }
             queue = self.changed.wait_timeout(queue, left).unwrap_or_else(PoisonError::into_inner).0;

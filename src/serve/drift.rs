@@ -88,8 +88,7 @@ impl Drift {
         }
         for (&target, &score) in targets.iter().zip(scores) {
             let row = target as usize;
-            let found = types.iter().find(|of| (of.offset..of.offset + of.count).contains(&row));
-            let Some(node_type) = found else { continue };
+            let node_type = &types[dataset.graph.type_of(row)];
             let width = dataset.features.as_ref().map_or(0, Features::dim);
             let features = dataset.features.iter().flat_map(|features| features.row(row));
             match seen.by_type.get_mut(&node_type.name) {

@@ -17,8 +17,8 @@ pub trait Engine: Send + Sync + 'static {
     /// Scores requests together: an answer for each, in their order. It is the same alone and among others.
     fn score(&self, requests: &[ScoreRequest]) -> Vec<Result<ScoreAnswer, Refusal>>;
 
-    /// Makes changes durable, together, and applies those that fit, in their order. What is answered with [`Written`] is
-    /// seen by every score that is asked for from then on.
+    /// Makes changes durable, together, and applies those that fit, in their order. What is answered with [`Written`]
+    /// is seen by every score that is asked for from then on.
     fn write(&self, requests: &[WriteRequest]) -> Vec<Result<Written, Refusal>>;
 
     /// What is known of a node, with its latest neighbours.

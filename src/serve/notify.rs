@@ -1,6 +1,6 @@
 //! What a service manager is told.
 
-/// Tells systemd, where it asks for that by `NOTIFY_SOCKET`: `READY=1`, `RELOADING=1` or `STOPPING=1`.
+/// Tells systemd, where it asks for that by `NOTIFY_SOCKET`: `READY=1` or `STOPPING=1`.
 pub fn notify(state: &str) {
     #[cfg(target_os = "linux")]
     if let Some(name) = std::env::var_os("NOTIFY_SOCKET")

@@ -23,7 +23,7 @@ use super::recent::Recent;
 use super::refusal::Refusal;
 use super::state::State;
 use crate::backend::{Device, with_backend};
-use crate::data::tables::{UnknownCategories, unknown_categories};
+use crate::data::tables::{IMPORT_BINARY, IMPORT_FILE, UnknownCategories, unknown_categories};
 use crate::error::{Error, Result};
 use crate::graph::{Dataset, Events};
 use crate::live::{self, Change, Columns, Count, Draw, Live, NodeKey, Part, Row, RowReader};
@@ -41,8 +41,6 @@ const HALF: f32 = 0.5;
 const FORGOTTEN: Duration = Duration::from_secs(600);
 /// Records that are replayed together.
 const REPLAYED: usize = 1000;
-/// Files of a data directory that tell how its rows were read.
-const IMPORT_FILES: [&str; 2] = ["import.json", "import.bin"];
 
 /// Opens what `options` name, up to where the log ends.
 ///
@@ -65,8 +63,8 @@ struct Service<B: GraphBackend> {
     log: Log,
     /// Held while a base, a model or embeddings are made: one at a time.
     upkeep: Mutex<State>,
-    /// Held, to write, for the moment in which another model or other embeddings take over; what is read under one guard
-    /// belongs together.
+    /// Held, to write, for the moment in which another model or other embeddings take over; what is read under one
+    /// guard belongs together.
     model: RwLock<Arc<Model<B>>>,
     ends: Ends,
     /// Time of the latest event.
@@ -233,7 +231,7 @@ impl<B: GraphBackend> Service<B> {
     fn parts(&self, model: &Model<B>, requests: &[ScoreRequest]) -> Vec<Result<Part, Refusal>> {
         let draw = self.draw(model);
         let part = |request: &ScoreRequest| {
-            let overlay = self.rows(&sorted(&request.changes))?;
+            let overlay = self.rows(&request.changes)?;
             self.live.part(&request.targets, &overlay, &draw).map_err(refusal)
         };
         requests.iter().map(part).collect()
@@ -339,11 +337,13 @@ impl<B: GraphBackend> Service<B> {
     /// Makes writes durable with one sync, and applies them.
     fn write_together(&self, requests: &[WriteRequest]) -> Vec<Result<Written, Refusal>> {
         let checked: Vec<_> = requests.iter().map(|request| self.checked(&request.write)).collect();
-        // Each fits the graph; where they do not fit each other, one has to be applied before the next is checked, so that
-        // nothing is in the log that the graph refuses.
-        let rows: Vec<Row> = checked.iter().flatten().flat_map(|(_, rows)| rows).cloned().collect();
-        if requests.len() > 1 && self.live.check(&rows).is_err() {
-            return requests.iter().flat_map(|one| self.write_together(std::slice::from_ref(one))).collect();
+        // Each fits the graph; where they do not fit each other, one has to be applied before the next is checked, so
+        // that nothing is in the log that the graph refuses.
+        if requests.len() > 1 {
+            let rows: Vec<Row> = checked.iter().flatten().flat_map(|(_, rows)| rows).cloned().collect();
+            if self.live.check(&rows).is_err() {
+                return requests.iter().flat_map(|one| self.write_together(std::slice::from_ref(one))).collect();
+            }
         }
         let key = |request: &WriteRequest| request.key.as_ref().map(|key| Key::new(&key.text, &key.body));
         let keys: Vec<Option<Key>> = requests.iter().map(key).collect();
@@ -353,8 +353,7 @@ impl<B: GraphBackend> Service<B> {
         let each = checked.into_iter().zip(requests).map(|(checked, request)| {
             let (_, rows) = checked?;
             // An answer for each batch, in their order.
-            let appended = appended.next().unwrap_or_else(|| Err(LogError::KeyReused(String::new())));
-            let appended = appended.map_err(log_refusal)?;
+            let appended = appended.next().ok_or_else(Refusal::panicked)?.map_err(log_refusal)?;
             match appended.repeated {
                 true => Ok(Written { position: appended.position.0, repeated: true, ..Written::default() }),
                 false => self.apply(&request.write, &rows, appended.position),
@@ -366,12 +365,16 @@ impl<B: GraphBackend> Service<B> {
     /// Joins what was appended with the base, computes embeddings of it, and goes on with both.
     fn rebase(&self) -> Result<()> {
         let mut state = self.upkeep();
-        let dir = state.next_base()?;
         let forgotten = self.forgotten.swap(false, Ordering::Relaxed);
         // What is forgotten from here on is in the next base still, or not: it counts for the one behind it.
-        let compacted = self.live.compact(&dir).inspect_err(|_| {
+        self.rebase_to(&mut state).inspect_err(|_| {
             self.forgotten.fetch_or(forgotten, Ordering::Relaxed);
-        })?;
+        })
+    }
+
+    fn rebase_to(&self, state: &mut State) -> Result<()> {
+        let dir = state.next_base()?;
+        let compacted = self.live.compact(&dir)?;
         let refreshed = self.model().prepared.refresh(&Dataset::open(&dir)?)?;
         let mut model = self.model.write().unwrap_or_else(PoisonError::into_inner);
         self.live.refreshed(compacted.generation);
@@ -622,7 +625,9 @@ fn ends_of(base: &Dataset, reader: &RowReader) -> Ends {
 }
 
 fn import_files(dir: &Path) -> Result<Vec<(String, Vec<u8>)>> {
-    let there = IMPORT_FILES.into_iter().map(|name| (name, dir.join(name))).filter(|(_, path)| path.is_file());
+    // They tell how rows were read.
+    let there =
+        [IMPORT_FILE, IMPORT_BINARY].into_iter().map(|name| (name, dir.join(name))).filter(|(_, path)| path.is_file());
     let read = |(name, path): (&str, PathBuf)| match fs::read(&path) {
         Ok(bytes) => Ok((name.to_owned(), bytes)),
         Err(source) => Err(Error::io(path, "read", source)),

@@ -24,17 +24,16 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::log::{Log, Position, Recovered};
+use crate::data::tables::IMPORT_FILE;
 use crate::error::{Error, Result};
-use crate::graph::digest;
 use crate::graph::formats::atomic_write;
 use crate::graph::json::read_json;
+use crate::graph::{digest, manifest};
 
 const FILE: &str = "serve.json";
 const LOG: &str = "log";
 const BASE: &str = "base-";
 const VERSION: u32 = 1;
-/// Files that tell one data directory from another, the first that it has: what its import learned, or its description.
-const MANIFESTS: [&str; 4] = ["import.json", "graph.json", "graph.toml", "node_counts.json"];
 
 /// The state directory of one server.
 #[derive(Debug)]
@@ -63,7 +62,9 @@ impl State {
     /// # Errors
     /// [`Error::Data`] for the state of other data, or while another process uses it; [`Error::Format`]; [`Error::Io`].
     pub fn open(dir: &Path, data: &Path) -> Result<(Self, Log, Recovered)> {
-        let manifest = MANIFESTS.into_iter().find(|name| data.join(name).is_file()).unwrap_or(MANIFESTS[1]);
+        // What its import learned tells one data directory from another, or its description.
+        let manifests = [IMPORT_FILE].into_iter().chain(manifest::FILES);
+        let manifest = manifests.into_iter().find(|name| data.join(name).is_file()).unwrap_or(IMPORT_FILE);
         let found = digest::of_file(&data.join(manifest))?;
         let file = dir.join(FILE);
         let help = "the file was changed or is of another version of the program; restore it, or give another --state";
@@ -185,13 +186,13 @@ mod tests {
     /// A data directory, in so far as it counts here, that holds records.
     fn write_data(dir: &Path, holds: &[Record]) {
         fs::create_dir_all(dir).unwrap();
-        fs::write(dir.join(MANIFESTS[1]), serde_json::to_vec(holds).unwrap()).unwrap();
+        fs::write(dir.join("graph.json"), serde_json::to_vec(holds).unwrap()).unwrap();
     }
 
     /// All that a graph would hold.
     fn graph(state: &State, log: &Log) -> Vec<Record> {
         let mut records: Vec<Record> =
-            serde_json::from_slice(&fs::read(state.base().join(MANIFESTS[1])).unwrap()).unwrap();
+            serde_json::from_slice(&fs::read(state.base().join("graph.json")).unwrap()).unwrap();
         log.replay(state.position(), &mut |entry| {
             records.push(entry.record);
             Ok(())

@@ -66,8 +66,8 @@ pub struct Communicator<B: CollectiveBackend<Plain = B>> {
 pub struct Gathering<A: CollectiveBackend>(Begun<A>);
 
 impl<A: CollectiveBackend> Gathering<A> {
-    /// The rows, behind `after`, the result of the one before. In the backward pass their gradients begin to cross before
-    /// anything is differentiated that is no deeper than `depth`, see [`depth_of`](crate::depth_of).
+    /// The rows, behind `after`, the result of the one before. In the backward pass their gradients begin to cross
+    /// before anything is differentiated that is no deeper than `depth`, see [`depth_of`](crate::depth_of).
     ///
     /// # Errors
     /// A device that fails; other ranks' failures are told later, see [`Communicator::settled`].
@@ -270,9 +270,9 @@ impl<B: CollectiveBackend<Plain = B>> Communicator<B> {
         self.begin_all_gather_rows(x, rows)?.end(after, 0)
     }
 
-    /// Begins [`all_gather_rows_after`](Self::all_gather_rows_after): what is computed until [`Gathering::end`] does not
-    /// wait for the rows. In the backward pass the gradients of `x` begin to cross where those of the result are whole,
-    /// and `x` alone waits for them. All ranks end what they have begun, in the order in which they began it.
+    /// Begins [`all_gather_rows_after`](Self::all_gather_rows_after): what is computed until [`Gathering::end`] does
+    /// not wait for the rows. In the backward pass the gradients of `x` begin to cross where those of the result are
+    /// whole, and `x` alone waits for them. All ranks end what they have begun, in the order in which they began it.
     ///
     /// # Errors
     /// For every [`CollectiveFault`].

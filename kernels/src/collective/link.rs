@@ -152,8 +152,9 @@ pub trait CollectiveBackend: Backend {
     /// The backend without gradients, whose tensors are what is exchanged.
     type Plain: CollectiveBackend<Plain = Self::Plain>;
 
-    /// [`Collective::begin`], recorded for the backward pass where the backend differentiates; with `always` also for an
-    /// `x` that needs no gradient. The transposed exchange of a backward pass ends right before `x` is differentiated.
+    /// [`Collective::begin`], recorded for the backward pass where the backend differentiates; with `always` also for
+    /// an `x` that needs no gradient. The transposed exchange of a backward pass ends right before `x` is
+    /// differentiated.
     #[doc(hidden)]
     fn begin(
         link: &Link<Self::Plain>,
@@ -175,14 +176,14 @@ pub trait CollectiveBackend: Backend {
     }
 }
 
-/// How deep `x` is recorded where the backend differentiates: one deeper than what it was computed from. A backward pass
-/// goes from the deepest on. 0 for data.
+/// How deep `x` is recorded where the backend differentiates: one deeper than what it was computed from. A backward
+/// pass goes from the deepest on. 0 for data.
 pub fn depth_of<B: CollectiveBackend, const D: usize>(x: &Tensor<B, D>) -> usize {
     B::depth(&x.clone().into_primitive().tensor())
 }
 
-/// The data `x`, from which everything is recorded deeper than `depth`: a backward pass comes to what was computed of it
-/// before it comes to what is no deeper. The same tensor where it needs a gradient.
+/// The data `x`, from which everything is recorded deeper than `depth`: a backward pass comes to what was computed of
+/// it before it comes to what is no deeper. The same tensor where it needs a gradient.
 pub fn at_depth<B: CollectiveBackend, const D: usize>(x: Tensor<B, D>, depth: usize) -> Tensor<B, D> {
     Tensor::from_primitive(TensorPrimitive::Float(B::at_depth(x.into_primitive().tensor(), depth)))
 }

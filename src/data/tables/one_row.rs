@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use half::f16;
 
 use super::cells::shown;
-use super::description::{Description, Encoding, FeatureColumns, FeatureKind, History, NodeTable, TimeFormat};
+use super::description::{Description, Encoding, FeatureColumns, FeatureKind, NodeTable, TimeFormat};
 use super::encode;
 use super::fitting::{Scaler, signed_log};
 use super::input::MAX_CELL_BYTES;
@@ -73,8 +73,8 @@ pub(crate) struct OwnEdge {
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct ColumnInfo {
     pub name: String,
-    /// `numeric`, `boolean`, `categorical`, `timestamp`, `text`; `id`, `label`, `time`, `amount`, `weight`, or `feature`
-    /// where there is no description.
+    /// `numeric`, `boolean`, `categorical`, `timestamp`, `text`; `id`, `label`, `time`, `amount`, `weight`, or
+    /// `feature` where there is no description.
     pub kind: &'static str,
     pub is_required: bool,
 }
@@ -446,10 +446,7 @@ impl RowTables {
     /// How many earlier events of the same entity an event is joined to over each relation.
     pub fn histories(&self) -> Vec<(String, usize)> {
         let of_table = |(at, table): (usize, &NodeTable)| {
-            let most = match table.history {
-                History::Latest(most) => most as usize,
-                History::All => usize::MAX,
-            };
+            let most = table.history.most();
             let edges = self.description.edges.iter();
             let edges =
                 edges.filter(|edges| [&edges.src, &edges.dst].iter().any(|end| end.node_type == table.node_type));

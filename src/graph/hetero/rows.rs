@@ -11,8 +11,8 @@ impl HeteroGraph {
     ///
     /// Rows of a relation and of its reverse are their own: in a part of a graph a node at the border lacks rows, and
     /// what was drawn of one need not be among what was drawn of the other. Which relation is the reverse of which
-    /// ([`reverse_of`](Self::reverse_of)) is as it is here. Takes no other thread: a small graph is made faster than one
-    /// wakes up.
+    /// ([`reverse_of`](Self::reverse_of)) is as it is here. Takes no other thread: a small graph is made faster than
+    /// one wakes up.
     ///
     /// # Panics
     /// For another number of types or relations, and for rows that do not fit the numbers of nodes.
@@ -27,7 +27,8 @@ impl HeteroGraph {
     /// let types = vec![("card".into(), 2), ("payment".into(), 3)];
     /// let whole = HeteroGraph::with_reverse_relations(types, vec![spec], |_| false)?;
     /// // The last payment with its card, whose row was not asked for.
-    /// let part = whole.with_rows(&[1, 1], vec![Adjacency::from_edges(1, 1, &[(0, 0)]), Adjacency::from_edges(1, 1, &[])]);
+    /// let rows = vec![Adjacency::from_edges(1, 1, &[(0, 0)]), Adjacency::from_edges(1, 1, &[])];
+    /// let part = whole.with_rows(&[1, 1], rows);
     /// assert_eq!((part.relations()[1].name.as_str(), part.num_edges()), ("used_T", 1));
     /// assert_eq!(part.reverse_of(1), Some(0));
     /// # Ok::<(), graphsieve::error::Error>(())
@@ -70,8 +71,8 @@ impl HeteroGraph {
     }
 
     /// Graphs of the same node types and relations as one, without an edge between two of them: of every type the nodes
-    /// of one behind those of another, and rows alike. Edges and nodes carry what they do in each; all of them carry it,
-    /// or none does.
+    /// of one behind those of another, and rows alike. Edges and nodes carry what they do in each; all of them carry
+    /// it, or none does.
     ///
     /// # Panics
     /// Without a graph, and for graphs of other types or relations.

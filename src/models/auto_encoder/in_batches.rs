@@ -286,8 +286,8 @@ impl<B: GraphBackend> TripleStreamGae<B> {
 }
 
 impl<B: GraphBackend> ConvolutionLayer<B> {
-    /// The layer, in the order of `h`: the result of a type goes to `done` as soon as it is there. Of a block with edges
-    /// of every relation also by `chunk_rows` rows at a time.
+    /// The layer, in the order of `h`: the result of a type goes to `done` as soon as it is there. Of a block with
+    /// edges of every relation also by `chunk_rows` rows at a time.
     pub(super) fn over_block(
         &self,
         block: &Block<B>,

@@ -18,7 +18,7 @@ use crate::serve::options::Options;
 use crate::serve::refusal::Refusal;
 use crate::serve::tls::Tls;
 
-/// Requests whose changes are made durable together, and as many rows.
+/// Rows of the requests that are made durable together.
 const WRITE_BATCH: usize = 4096;
 
 /// Bodies up to here are read where they arrive; larger ones would hold up other connections.

@@ -19,8 +19,8 @@ use super::app::App;
 /// Bytes of the headers of a request.
 const LONGEST_HEAD: usize = 32 << 10;
 
-/// Serves until `stop` is done; then takes no more connections and lets those that are there finish what they asked for.
-/// Whether they did within the grace.
+/// Serves until `stop` is done; then takes no more connections and lets those that are there finish what they asked
+/// for. Whether they did within the grace.
 pub(in crate::serve) async fn listen(
     listener: TcpListener,
     router: Router,

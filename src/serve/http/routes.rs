@@ -215,10 +215,12 @@ pub(in crate::serve) async fn health() -> Json<Health> {
 #[utoipa::path(get, path = "/readyz", responses(
     (status = 200, description = "They may", body = Readiness),
     (status = 503, description = "The server is stopping", body = Readiness)))]
-pub(in crate::serve) async fn readiness(State(app): State<Arc<App>>) -> (StatusCode, Json<Readiness>) {
-    let (state, ready) = (app.engine.state(), !app.stops());
+pub(in crate::serve) async fn readiness(State(app): State<Arc<App>>) -> Answer<(StatusCode, Json<Readiness>)> {
+    let ready = !app.stops();
+    // It waits where the log waits for its disk.
+    let state = beside(move || Ok(app.engine.state())).await?;
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    (status, Json(Readiness { ready, writable: state.writable, model: state.model }))
+    Ok((status, Json(Readiness { ready, writable: state.writable, model: state.model })))
 }
 
 /// Figures for Prometheus

@@ -8,10 +8,10 @@
 //! ```
 //!
 //! A batch is on the disk as a whole before it is acknowledged, or not at all. Batches that wait at the same time share
-//! one sync. A write that fails is cut off again, and the log goes on. What is damaged is left out and told: one changed
-//! byte costs its batch, and a file that ends early what is missing. That is why it is no embedded store. There one byte
-//! makes a file unreadable (redb 4.6, for 41 of 60 changed bytes), or silently ends the log (the WAL of SQLite, with 310
-//! of 600 rows behind it), and pages that were freed keep what was forgotten.
+//! one sync. A write that fails is cut off again, and the log goes on. What is damaged is left out and told: one
+//! changed byte costs its batch, and a file that ends early what is missing. That is why it is no embedded store. There
+//! one byte makes a file unreadable (redb 4.6, for 41 of 60 changed bytes), or silently ends the log (the WAL of
+//! SQLite, with 310 of 600 rows behind it), and pages that were freed keep what was forgotten.
 //!
 //! Files are rewritten to take records out ([`Log::drop_until`], [`Log::forget`]): a new file takes the place of the
 //! old one in one step, and the old one is overwritten with zeros. What a file system or a drive keeps of overwritten

@@ -43,8 +43,8 @@ pub struct Ends {
 
 impl Record {
     /// What is left of it without `node`: nothing of the node's own rows, of its labels and of edges at it. A row of
-    /// another node stays; its columns that name `node` become null. That the node was forgotten stays, too, for as long
-    /// as the base may have it.
+    /// another node stays; its columns that name `node` become null. That the node was forgotten stays, too, for as
+    /// long as the base may have it.
     pub(super) fn without(mut self, node: &NodeKey, ends: &Ends) -> Option<Self> {
         match &mut self {
             Self::Label { node: labelled, .. } if labelled == node => return None,

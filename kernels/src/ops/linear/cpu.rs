@@ -13,13 +13,13 @@ const STRETCHES: usize = 512;
 /// Below this many rows per stretch the plain product is as fast.
 const MIN_ROWS: usize = 64;
 
-/// How many rows a product `[rows, k] [k, width]` has to have at least so that each of them comes out the same to the bit
-/// whatever others stand beside it.
+/// How many rows a product `[rows, k] [k, width]` has to have at least so that each of them comes out the same to the
+/// bit whatever others stand beside it.
 ///
-/// `gemm` sums a row up in the order of `k` in all of its blocked products, but goes other ways where there are few rows:
-/// one row is multiplied by columns; up to 256 results are summed up lane by lane where the columns of `w` lie one
-/// behind another, as those of its transpose do, or where it has one; and with at most 64 rows and columns sums of more
-/// than 512 terms are parted elsewhere.
+/// `gemm` sums a row up in the order of `k` in all of its blocked products, but goes other ways where there are few
+/// rows: one row is multiplied by columns; up to 256 results are summed up lane by lane where the columns of `w` lie
+/// one behind another, as those of its transpose do, or where it has one; and with at most 64 rows and columns sums of
+/// more than 512 terms are parted elsewhere.
 fn least_rows(k: usize, width: usize, by_columns: bool) -> usize {
     let of_lanes = if by_columns { 256 / width.max(1) + 1 } else { 2 };
     let of_parts = if k > 512 && width <= 64 { 65 } else { 2 };

@@ -3,6 +3,8 @@
 //!
 //! | file | holds |
 //! |---|---|
+//! | `facts.rs` | events by number |
+//! | `tracks.rs` | the tracks of entities, and what is computed of them |
 //! | `track.rs` | the events of one entity, with sums so far |
 //! | `labels.rs` | their labels in the order in which they become known |
 //! | `append.rs` | how an event gets in, and out again |
@@ -10,9 +12,9 @@
 //! | `overlay.rs` | events that only one question knows of |
 //!
 //! A window is a difference of two sums, so that an entity with many events costs little more than one with few. Where
-//! the events of one counterpart have to be told from those of others, the shorter one of two windows is walked through:
-//! the entity's, and the counterpart's. Sums have about 32 digits; where values have no more than those, another order
-//! of adding gives the same bytes.
+//! the events of one counterpart have to be told from those of others, the shorter one of two windows is walked
+//! through: the entity's, and the counterpart's. Sums have about 32 digits; where values have no more than those,
+//! another order of adding gives the same bytes.
 //!
 //! An event may come late: it stands where its time says. How unusual later events of its entities were is told anew.
 
