@@ -302,15 +302,13 @@ impl<'a> Model<'a> {
         let exchange_ms = sums_ms + rows_ms;
         let hidden_ms = if way == Way::AllRows { self.hidden(rows_ms, compute_ms) } else { 0.0 };
         let epoch_ms = compute_ms + exchange_ms - hidden_ms;
-        // What hides all of compute is what an epoch waits for.
-        let waited_ms = if rows_ms > compute_ms { exchange_ms } else { exchange_ms - hidden_ms };
         let divided = (one - launches) / ranks as f64;
         let hosts = ranks.div_ceil(per_host);
         let parts = [
             (divided, Bottleneck::DeviceMemory),
             (launches, Bottleneck::SmallKernels),
             (compute_ms - launches - divided, Bottleneck::Undivided),
-            (waited_ms, if hosts > 1 { Bottleneck::Network } else { Bottleneck::Link }),
+            (exchange_ms - hidden_ms, if hosts > 1 { Bottleneck::Network } else { Bottleneck::Link }),
         ];
         let longest = parts.into_iter().fold(parts[0], |longest, part| if part.0 > longest.0 { part } else { longest });
         let memory = self.memory_of(ranks, &step);

@@ -2,6 +2,7 @@
 
 use burn::tensor::Tensor;
 use graphsieve_kernels::{Communicator, GraphBackend};
+use rayon::prelude::*;
 
 use crate::error::Result;
 use crate::graph::Features;
@@ -44,7 +45,7 @@ pub(super) fn scores<B: GraphBackend>(
     rank: &Communicator<B::Plain>,
 ) -> Result<HostScored> {
     let (own, logits) = embedded(model, part, x, Pass { chunk_rows, ..Pass::default() }, rank)?;
-    let scores: Vec<f32> = by_node(logits, places, rank)?.into_iter().map(sigmoid).collect();
+    let scores: Vec<f32> = by_node(logits, places, rank)?.into_par_iter().map(sigmoid).collect();
     let width = if embeddings { own[0].dims()[1] } else { 0 };
     let rows = match embeddings {
         true => by_node(part.gathered_at_last(own, &[], rank).map_err(failed)?, places, rank)?,

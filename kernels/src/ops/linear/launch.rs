@@ -24,7 +24,6 @@ use crate::ops::row_dots::RowDotsBackend;
 use crate::runtime::args::array;
 use crate::runtime::backends::impl_for_devices;
 use crate::runtime::launch::{Rows, address, empty, zeros};
-use crate::runtime::switches::wants_tiled_products;
 
 /// Stretches of rows whose products are added up in the end: enough for every multiprocessor of a large GPU.
 const MAX_STRETCHES: usize = 512;
@@ -216,10 +215,9 @@ fn launch_units<R: CubeRuntime>(lhs: &CubeTensor<R>, rhs: &CubeTensor<R>, out: &
     let mut elems = MatmulElems::from_globals(&MatmulGlobalElems { lhs: dtype, rhs: dtype, out: dtype });
     // A driver that runs on the processor has narrow planes. Mesa's takes some three seconds to compile a product of
     // tiles in registers, for each kind of widths, and runs it no faster.
-    let is_narrow = out.client.properties().hardware.plane_size_max < 32;
     let rows = out.meta.shape()[out.meta.num_dims() - 2];
-    let tiled = !is_narrow || rows > MAX_SINGLE || wants_tiled_products();
-    let strategy = if tiled { Strategy::SimpleUnit(Default::default()) } else { Strategy::Naive };
+    let strategy =
+        if takes_tiles(&out.client, rows) { Strategy::SimpleUnit(Default::default()) } else { Strategy::Naive };
     launch_ref(
         &strategy,
         &out.client,
@@ -229,4 +227,13 @@ fn launch_units<R: CubeRuntime>(lhs: &CubeTensor<R>, rhs: &CubeTensor<R>, out: &
         &mut elems,
     )
     .expect("a product without tensor cores runs on every device");
+}
+
+/// Whether a product without tensor cores is made of tiles in registers.
+fn takes_tiles<R: CubeRuntime>(client: &ComputeClient<R>, rows: usize) -> bool {
+    #[cfg(feature = "testing")]
+    if crate::runtime::switches::wants_tiled_products() {
+        return true;
+    }
+    client.properties().hardware.plane_size_max >= 32 || rows > MAX_SINGLE
 }
