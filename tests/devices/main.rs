@@ -39,11 +39,11 @@ mod webdriver;
 fn main() -> ExitCode {
     // The longest first.
     let subjects = [
+        loader::trials(),
         training::trials(),
         classify::trials(),
         encoder_weights::trials(),
         golden_models::trials(),
-        loader::trials(),
         nn::trials(),
         reachable::trials(),
         report::trials(),

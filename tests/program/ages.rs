@@ -105,15 +105,15 @@ fn what_comes_later_changes_no_earlier_score_and_no_training_that_ended_by_then(
         // Where training goes on until the end of validation.
         let end = WINDOW.known_until();
         let later = changed(&now, end, WINDOW.test[0] + 1);
-        for of in [|config: Stage2Config| config, in_batches] {
-            let scores = |payments: &[Payment]| {
-                let data = dataset(payments);
-                let dir = written(&data);
-                let model = run(RunConfig::Stage2(of(config(dir.path(), kind))));
-                before(payments, end, &scores_of(&model, &data))
-            };
-            assert!(scores(&now) == scores(&later), "{kind:?}: a training until {end}");
-        }
+        let scores = |payments: &[Payment], of: fn(Stage2Config) -> Stage2Config| {
+            let data = dataset(payments);
+            let dir = written(&data);
+            let model = run(RunConfig::Stage2(of(config(dir.path(), kind))));
+            before(payments, end, &scores_of(&model, &data))
+        };
+        let trained = before(&now, end, &scores_of(&model, &dataset(&now)));
+        assert!(trained == scores(&later, |config| config), "{kind:?}: a training until {end}");
+        assert!(scores(&now, in_batches) == scores(&later, in_batches), "{kind:?}: in batches until {end}");
         // The ages are read: without the times of events the scores are others.
         let mut alike = dataset(&now);
         alike.events.as_mut().unwrap().time.iter_mut().filter(|time| **time != Events::NO_TIME).for_each(|t| *t *= 7);
