@@ -224,6 +224,16 @@ impl Live {
         true
     }
 
+    /// Whether what was refreshed last is of the base that there is now.
+    pub fn is_refreshed(&self) -> bool {
+        self.read().refreshed.is_none()
+    }
+
+    /// Number of the base, counted from 0.
+    pub fn generation(&self) -> u64 {
+        self.read().base.generation
+    }
+
     /// Takes from the directory of the base which of its nodes are in what was refreshed last.
     ///
     /// # Errors

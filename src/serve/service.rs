@@ -375,12 +375,19 @@ impl<B: GraphBackend> Service<B> {
     fn rebase_to(&self, state: &mut State) -> Result<()> {
         let dir = state.next_base()?;
         let compacted = self.live.compact(&dir)?;
-        let refreshed = self.model().prepared.refresh(&Dataset::open(&dir)?)?;
+        // From here on the graph has the new base, whatever becomes of the embeddings.
+        state.switch(Position(compacted.mark), &self.log)?;
+        let model = self.model();
+        let refreshed = model.prepared.refresh(&Dataset::open(&dir)?)?;
+        self.take_over(model.with(refreshed));
+        Ok(())
+    }
+
+    /// Goes on with a model that has computed what it computes of the base that the graph has.
+    fn take_over(&self, next: Model<B>) {
         let mut model = self.model.write().unwrap_or_else(PoisonError::into_inner);
-        self.live.refreshed(compacted.generation);
-        *model = Arc::new(model.with(refreshed));
-        drop(model);
-        state.switch(Position(compacted.mark), &self.log)
+        self.live.refreshed(self.live.generation());
+        *model = Arc::new(next);
     }
 }
 
@@ -449,14 +456,15 @@ impl<B: GraphBackend> Engine for Service<B> {
         let dir = state.base();
         let base = Dataset::open(&dir)?;
         let model = Model::open(&self.options, &dir, &base, &self.device)?;
-        // Once through, so that what does not work is known now, and the first request is not slower.
-        if let Some(node) = some_node(&base)
+        // Once through, so that what does not work is known now, and the first request is not slower. Parts count by
+        // what was refreshed last, be it an older base.
+        if let Some(node) = some_node(&base).filter(|_| self.live.is_refreshed())
             && let Ok(part) = self.live.part(&[node], &[], &self.draw(&model))
         {
             model.prepared.scores(&[part], &model.refreshed)?;
         }
         let name = model.prepared.name().to_owned();
-        *self.model.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(model);
+        self.take_over(model);
         Ok(name)
     }
 
