@@ -204,10 +204,14 @@ mod tests {
     fn graph(state: &State, log: &Log) -> Vec<Record> {
         let mut records: Vec<Record> =
             serde_json::from_slice(&fs::read(state.base().join("graph.json")).unwrap()).unwrap();
-        log.replay(state.position(), &mut |entry| {
-            records.push(entry.record);
-            Ok(())
-        })
+        log.replay(
+            state.position(),
+            |entry| entry,
+            |entry| {
+                records.push(entry.record);
+                Ok(())
+            },
+        )
         .unwrap();
         records
     }
