@@ -51,7 +51,7 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     client_ca: Option<PathBuf>,
 
-    /// Threads that score [default: one per core less one]
+    /// Threads that score [default: one per core]
     #[arg(long, value_name = "N")]
     threads: Option<NonZeroUsize>,
 
@@ -207,7 +207,7 @@ fn options(arguments: &Arguments) -> crate::serve::Options {
             read: arguments.read_timeout,
             answer: arguments.timeout,
         },
-        threads: arguments.threads.map_or(cores.saturating_sub(1).max(1), NonZeroUsize::get),
+        threads: arguments.threads.map_or(cores, NonZeroUsize::get),
         batch_size: arguments.batch_size.get(),
         batch_delay: arguments.batch_delay,
         fanouts: arguments.fanouts.as_ref().map(|all| all.iter().map(|fanout| fanout.get()).collect()),

@@ -62,7 +62,8 @@ impl Neighbourhood<'_> {
         if self.num_nodes() == 0 {
             return Ok(());
         }
-        let missing = self.features.missing();
+        let mut missing = self.features.missing();
+        missing.iter_mut().zip(&self.missing).for_each(|(missing, &elsewhere)| *missing |= elsewhere);
         let mut emit = |first: usize, width: usize, values: Vec<f32>, may_miss: bool| {
             self.check_finite(first, width, &values, may_miss)?;
             sink(Piece { first, width, values })

@@ -16,6 +16,8 @@ pub struct Neighbourhood<'a> {
     pub(super) features: &'a Features,
     pub(super) config: NeighbourhoodConfig,
     pub(super) views: Vec<View>,
+    /// Columns of which some value may be missing elsewhere.
+    pub(super) missing: Vec<bool>,
     columns: Vec<Column>,
     /// First column of every set of as many columns as there are features, or of one for a degree.
     first: HashMap<Set, usize>,
@@ -46,9 +48,21 @@ impl<'a> Neighbourhood<'a> {
             });
         }
         let views = views(graph, config)?;
-        let mut plan = Self { features, config: config.clone(), views, columns: Vec::new(), first: HashMap::new() };
+        let missing = vec![false; features.dim()];
+        let (columns, first) = (Vec::new(), HashMap::new());
+        let mut plan = Self { features, config: config.clone(), views, missing, columns, first };
         plan.lay_out();
         Ok(plan)
+    }
+
+    /// With columns that are taken for such as lack values, be it that all are here: a row of a part of a graph is then
+    /// the same to the bit in any company that lacks no others.
+    ///
+    /// # Panics
+    /// Unless there is one for every feature.
+    pub fn with_missing(self, missing: &[bool]) -> Self {
+        assert_eq!(missing.len(), self.features.dim(), "with_missing: expected one per feature");
+        Self { missing: missing.to_vec(), ..self }
     }
 
     fn lay_out(&mut self) {

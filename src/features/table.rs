@@ -105,6 +105,15 @@ impl FeatureTable {
         self.pieces.iter().flat_map(|piece| piece.row(node)).collect()
     }
 
+    /// The rows of some nodes, in their order.
+    ///
+    /// # Panics
+    /// When one of them is not below [`num_rows`](Self::num_rows).
+    pub fn rows(&self, nodes: &[u32]) -> Self {
+        let pieces = self.pieces.iter().map(|piece| piece.select(nodes)).collect();
+        Self { pieces, rows: nodes.len(), columns: self.columns.clone() }
+    }
+
     /// The values of all nodes in one column.
     ///
     /// # Panics

@@ -16,11 +16,11 @@ use super::stage2::Stage2;
 use crate::config::{RunConfig, Stage2Data, Stage2Input, Stage3Config};
 use crate::error::{Error, Result};
 use crate::features::{
-    Execution, FeatureTable, FoldedLabel, IncidentValues, Neighbourhood, NeighbourhoodConfig, label_shares,
+    Column, Execution, FeatureTable, FoldedLabel, IncidentValues, Neighbourhood, NeighbourhoodConfig, label_shares,
 };
 use crate::graph::{Dataset, Events, Features, Filling, HeteroGraph, MatrixWriter, Spill, Subset};
 use crate::metrics::softplus;
-use crate::models::attention::TripleStreamGat;
+use crate::models::attention::{TripleStreamGat, reads_ages};
 use crate::models::device_graph::check_device;
 use crate::models::tree_ensemble::{TreeCheckpoint, TreeInputs};
 use crate::models::weights::{ModelSpec, Weights};
@@ -102,13 +102,29 @@ pub fn neighbourhood_within<B: GraphBackend>(
     spill: &Spill,
     device: &B::Device,
 ) -> Result<FeatureTable> {
+    neighbourhood_lacking::<B>((dataset, part), path, config, None, spill, device)
+}
+
+/// The same; `missing` are columns that are taken for such as lack values.
+fn neighbourhood_lacking<B: GraphBackend>(
+    (dataset, part): (&Dataset, Option<&Subset>),
+    path: &Path,
+    config: &NeighbourhoodConfig,
+    missing: Option<&[bool]>,
+    spill: &Spill,
+    device: &B::Device,
+) -> Result<FeatureTable> {
     let seen = part.map_or(dataset, |part| &part.dataset);
     let features = seen.features.as_ref().ok_or_else(|| {
         let help = "trees read the features of nodes; add them to the data directory";
         Error::format(path, "features", "a feature file", "none", help)
     })?;
-    let mut table =
-        Neighbourhood::new(&seen.graph, features, config)?.table_within::<B>(spill, device, Execution::default())?;
+    let plan = Neighbourhood::new(&seen.graph, features, config)?;
+    let plan = match missing {
+        Some(missing) => plan.with_missing(missing),
+        None => plan,
+    };
+    let mut table = plan.table_within::<B>(spill, device, Execution::default())?;
     check_device()?;
     if config.edge_values {
         let edges = IncidentValues::of(dataset)?;
@@ -201,11 +217,21 @@ pub fn append_labels(
     config: &NeighbourhoodConfig,
     known: &KnownLabels,
 ) -> Result<()> {
+    let (columns, values) = label_columns(graph, config, known)?;
+    table.join(columns, values).map(drop)
+}
+
+/// The columns of known labels, and the values of all nodes.
+fn label_columns(
+    graph: &HeteroGraph,
+    config: &NeighbourhoodConfig,
+    known: &KnownLabels,
+) -> Result<(Vec<Column>, Features)> {
     let Some((folds, labels)) = known.folds() else { return Err(labels_in_time()) };
     let labels: Vec<FoldedLabel> = labels.map(|(node, label, fold)| FoldedLabel { node, label, fold }).collect();
     let (columns, values) = label_shares(graph, config, &labels, folds)?;
-    let values = Features::from_f32(values, table.num_rows(), columns.len());
-    table.join(columns, values).map(drop)
+    let values = Features::from_f32(values, graph.num_nodes(), columns.len());
+    Ok((columns, values))
 }
 
 /// Refuses shares of labels that become known with time.
@@ -270,6 +296,8 @@ pub struct TableModel<B: GraphBackend> {
     folds: Vec<Fold<B>>,
     /// The run directory, of models that read labels.
     run: Option<PathBuf>,
+    /// Columns of features that are taken for such as lack values.
+    missing: Option<Vec<bool>>,
     device: B::Device,
 }
 
@@ -350,7 +378,19 @@ impl<B: GraphBackend> TableModel<B> {
             return Err(Error::format(options.checkpoint, place, "the directory of a run", found, help));
         }
         let (run, device) = (options.run.map(Path::to_owned), device.clone());
-        Ok(Self { inputs, trained, source, weights, folds, run, device })
+        Ok(Self { inputs, trained, source, weights, folds, run, missing: None, device })
+    }
+
+    /// For parts of data whose features are `features`: what these lack anywhere counts as what a part may lack.
+    pub fn for_parts_of(self, features: Option<&Features>) -> Self {
+        let missing = features.filter(|_| self.inputs.neighbourhood.walks()).map(Features::missing);
+        Self { missing, ..self }
+    }
+
+    /// Whether the rows of a part with these features are the same to the bit beside others.
+    pub fn joins(&self, features: Option<&Features>) -> bool {
+        let (Some(missing), Some(features)) = (&self.missing, features) else { return true };
+        features.missing().iter().zip(missing).all(|(own, missing)| *missing || !*own)
     }
 
     /// Where the embeddings of Stage 1 come from.
@@ -381,8 +421,7 @@ impl<B: GraphBackend> TableModel<B> {
 
     /// Whether models of Stage 2 read ages of edges.
     pub fn reads_ages(&self) -> bool {
-        let reads = |fold: &Fold<B>| fold.network.spec().edges.iter().flatten().any(|input| input.time.is_some());
-        self.folds.iter().any(reads)
+        self.folds.iter().any(|fold| reads_ages(&fold.network.spec().edges))
     }
 
     /// How many edges from a node the columns of a node look, with the embeddings of Stage 1 given.
@@ -423,7 +462,8 @@ impl<B: GraphBackend> TableModel<B> {
         (spill, by_layers): (&Spill, bool),
     ) -> Result<FeatureTable> {
         let (inputs, device) = (&self.inputs, &self.device);
-        let mut table = neighbourhood_within::<B>((dataset, None), data, &inputs.neighbourhood, spill, device)?;
+        let (of, missing) = (&inputs.neighbourhood, self.missing.as_deref());
+        let mut table = neighbourhood_lacking::<B>((dataset, None), data, of, missing, spill, device)?;
         let left = &spill.beside(table.bytes_in_memory());
         let z = self.reads_embeddings().then(|| embeddings(left)).transpose()?;
         if let (true, Some(z)) = (inputs.embedding || inputs.reconstruction, &z) {
@@ -441,6 +481,45 @@ impl<B: GraphBackend> TableModel<B> {
         }
         if let Some(known) = &labels.own {
             append_labels(&mut table, &dataset.graph, &inputs.neighbourhood, known)?;
+        }
+        Ok(table)
+    }
+
+    /// The rows of some nodes alone; of Stage 1 and 2 no more is computed than they need.
+    ///
+    /// # Errors
+    /// As for [`table`](Self::table).
+    pub fn rows(
+        &self,
+        dataset: &Dataset,
+        data: &Path,
+        labels: &TableLabels,
+        embeddings: impl FnOnce() -> Result<Features>,
+        nodes: &[u32],
+    ) -> Result<FeatureTable> {
+        let (inputs, graph, spill) = (&self.inputs, &dataset.graph, &Spill::default());
+        let (of, missing) = (&inputs.neighbourhood, self.missing.as_deref());
+        let table = neighbourhood_lacking::<B>((dataset, None), data, of, missing, spill, &self.device)?;
+        let mut table = table.rows(nodes);
+        let z = self.reads_embeddings().then(embeddings).transpose()?;
+        if let (true, Some(z)) = (inputs.embedding, &z) {
+            table.append(EMBEDDING, z.select(nodes))?;
+        }
+        if let (true, Some(z)) = (inputs.reconstruction, &z) {
+            let error = reconstruction_error(graph, z.as_f32());
+            table.append(RECONSTRUCTION, of_nodes(nodes.iter().map(|&node| error(node as usize)).collect()))?;
+        }
+        if !self.folds.is_empty() {
+            let z = z.filter(|_| self.by_stage2());
+            let folds = self.folds.iter().zip(&labels.folds);
+            let outputs =
+                folds.map(|(fold, known)| fold.target_output(z.as_ref(), dataset, data, known.as_ref(), nodes));
+            let (scores, embeddings) = Stage2Output::mean(&outputs.collect::<Result<Vec<_>>>()?, spill)?;
+            append_stage2(&mut table, inputs, &Stage2Output { scores, embeddings: embeddings.finish()? })?;
+        }
+        if let Some(known) = &labels.own {
+            let (columns, values) = label_columns(graph, of, known)?;
+            table.join(columns, values.select(nodes))?;
         }
         Ok(table)
     }
@@ -516,18 +595,8 @@ impl<B: GraphBackend> Fold<B> {
         known: Option<&KnownLabels>,
         spill: Option<&Spill>,
     ) -> Result<Stage2Output> {
-        let (network, width) = (&self.network, Some(self.network.spec().given()));
-        let graph = network.graph_of(dataset)?;
-        let features = match embeddings {
-            Some(z) => {
-                check_width(&self.file, z.dim(), width)?;
-                Cow::Borrowed(z)
-            }
-            None => {
-                let data = Stage2Data { path: data.to_path_buf(), ..self.data.clone() };
-                Cow::Owned(input_features(&data, dataset, self.filling.as_ref(), width)?)
-            }
-        };
+        let network = &self.network;
+        let (graph, features) = (network.graph_of(dataset)?, self.input(embeddings, dataset, data)?);
         let HostScored { scores, embeddings } = match spill {
             Some(spill) => {
                 let place = (None, spill);
@@ -537,6 +606,35 @@ impl<B: GraphBackend> Fold<B> {
             None => network.scores(&graph, &features, known, true)?,
         };
         Ok(Stage2Output { scores, embeddings })
+    }
+
+    /// The same of some nodes.
+    fn target_output(
+        &self,
+        embeddings: Option<&Features>,
+        dataset: &Dataset,
+        data: &Path,
+        known: Option<&KnownLabels>,
+        nodes: &[u32],
+    ) -> Result<Stage2Output> {
+        let (graph, features) = (self.network.graph_of(dataset)?, self.input(embeddings, dataset, data)?);
+        let HostScored { scores, embeddings } = self.network.target_scores(&graph, &features, known, nodes, true)?;
+        Ok(Stage2Output { scores, embeddings })
+    }
+
+    /// What the model starts from.
+    fn input<'z>(&self, embeddings: Option<&'z Features>, dataset: &Dataset, data: &Path) -> Result<Cow<'z, Features>> {
+        let width = Some(self.network.spec().given());
+        match embeddings {
+            Some(z) => {
+                check_width(&self.file, z.dim(), width)?;
+                Ok(Cow::Borrowed(z))
+            }
+            None => {
+                let data = Stage2Data { path: data.to_path_buf(), ..self.data.clone() };
+                Ok(Cow::Owned(input_features(&data, dataset, self.filling.as_ref(), width)?))
+            }
+        }
     }
 }
 

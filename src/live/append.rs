@@ -4,12 +4,12 @@ use std::collections::HashSet;
 
 use super::base::Base;
 use super::delta::{Delta, NewEdge};
-use super::derived::{Derived, EdgeAt, EventAt};
+use super::derived::{EdgeAt, EventAt};
 use super::plan::{Appended, Plan, Until, plan};
+use super::refused::Refused;
 use super::row::Row;
 use super::state::State;
 use super::view::{Place, View};
-use crate::error::Result;
 use crate::graph::Events;
 
 /// An event with what it names.
@@ -60,7 +60,7 @@ impl State {
     ///
     /// # Errors
     /// As [`plan`].
-    pub fn append(&mut self, rows: &[Row], until: Until) -> Result<Appended> {
+    pub fn append(&mut self, rows: &[Row], until: Until) -> Result<Appended, Refused> {
         let plan = plan(View { state: self, overlay: None }, rows, until)?;
         let base = self.base.clone();
         put(&base, &plan, &mut self.delta);
@@ -72,7 +72,11 @@ impl State {
         let events = events_of(View { state: self, overlay: None }, &plan);
         let events: Vec<EventAt> = events.iter().map(NamedEvent::at).collect();
         self.derived.append(&events, &static_edges(&base, &plan));
-        fill(&*self.derived, &events, &[], &mut self.delta);
+        for event in &events {
+            if let Some(features) = features_of(event, &mut self.delta) {
+                self.derived.of_event(event, features);
+            }
+        }
         let latest = plan.edges.iter().filter_map(|edge| edge.time).max();
         self.latest = self.latest.max(latest.unwrap_or(i64::MIN));
         Ok(plan.counts)
@@ -82,7 +86,7 @@ impl State {
     ///
     /// # Errors
     /// As [`plan`].
-    pub fn overlay(&self, rows: &[Row], until: Until) -> Result<Overlay> {
+    pub fn overlay(&self, rows: &[Row], until: Until) -> Result<Overlay, Refused> {
         let view = View { state: self, overlay: None };
         let plan = plan(view, rows, until)?;
         let counts: Vec<u32> = (0..self.base.of_events.len()).map(|t| view.count(t)).collect();
@@ -90,7 +94,16 @@ impl State {
         put(&self.base, &plan, &mut delta);
         let events = events_of(View { state: self, overlay: Some(&delta) }, &plan);
         let events: Vec<EventAt> = events.iter().map(NamedEvent::at).collect();
-        fill(&*self.derived, &events, &events, &mut delta);
+        let own = |event: &EventAt, delta: &mut Delta| features_of(event, delta).map(|features| features.to_vec());
+        let none = || vec![half::f16::ZERO; self.base.width()];
+        let mut features: Vec<Vec<half::f16>> =
+            events.iter().map(|event| own(event, &mut delta).unwrap_or_else(none)).collect();
+        self.derived.of_events(&events, &mut features);
+        for (event, features) in events.iter().zip(&features) {
+            if let Some(own) = features_of(event, &mut delta) {
+                own.copy_from_slice(features);
+            }
+        }
         Ok(Overlay { delta, edges: static_edges(&self.base, &plan) })
     }
 }
@@ -144,12 +157,10 @@ fn static_edges(base: &Base, plan: &Plan) -> Vec<EdgeAt> {
     plan.edges.iter().filter(is_static).map(edge).collect()
 }
 
-/// Gives the events that a delta has their derived columns.
-fn fill(derived: &dyn Derived, events: &[EventAt], overlay: &[EventAt], delta: &mut Delta) {
-    for event in events {
-        let nodes = &mut delta.nodes[event.node_type];
-        let Some(at) = nodes.at(event.local) else { continue };
-        let width = nodes.features.len() / nodes.names.len();
-        derived.of_event(event, overlay, &mut nodes.features[at * width..(at + 1) * width]);
-    }
+/// The features of an event that a delta has.
+fn features_of<'d>(event: &EventAt, delta: &'d mut Delta) -> Option<&'d mut [half::f16]> {
+    let nodes = &mut delta.nodes[event.node_type];
+    let at = nodes.at(event.local)?;
+    let width = nodes.features.len() / nodes.names.len();
+    Some(&mut nodes.features[at * width..(at + 1) * width])
 }

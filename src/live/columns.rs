@@ -84,6 +84,8 @@ pub struct Columns {
     windows: Vec<Windows>,
     ends: Vec<End>,
     statics: HashMap<usize, Static>,
+    /// Relation, source and destination of the edges with times that were appended to those.
+    joined: HashSet<(usize, u32, u32)>,
     /// Nodes that are left out of everything.
     forgotten: HashSet<(usize, u32)>,
 }
@@ -108,6 +110,7 @@ impl Columns {
             windows: Vec::new(),
             ends: Vec::new(),
             statics: HashMap::new(),
+            joined: HashSet::new(),
             forgotten: HashSet::new(),
         };
         let Some(tables) = tables else {
@@ -166,20 +169,26 @@ impl Columns {
     }
 
     /// Whether no edge leads from the source of an edge to its destination yet.
-    fn is_new(&self, edge: &EdgeAt, overlay: &[EdgeAt]) -> bool {
+    fn is_new(&self, edge: &EdgeAt) -> bool {
         // Edges without times are there once.
         let Some(of) = self.statics.get(&edge.relation).filter(|_| edge.time.is_some()) else { return true };
-        let same = |other: &EdgeAt| other.relation == edge.relation && [other.src, other.dst] == [edge.src, edge.dst];
-        let in_base =
-            || (edge.dst as usize) < of.forward.num_rows() && of.forward.row(edge.dst as usize).contains(&edge.src);
-        let is_added =
-            |end: &End| end.changed.get(&end.own(edge)).is_some_and(|changed| changed.added.iter().any(same));
-        let ends = || self.ends.iter().filter(|end| end.relation == edge.relation);
-        !overlay.iter().any(same) && !ends().any(is_added) && !in_base()
+        let row = |of: &Adjacency, node: u32| (node as usize) < of.num_rows() && of.degree(node as usize) > 0;
+        // Either end tells: the one with fewer edges is looked at.
+        let in_base = || {
+            if !row(&of.forward, edge.dst) || !row(&of.reverse, edge.src) {
+                return false;
+            }
+            let (into, out) = (of.forward.row(edge.dst as usize), of.reverse.row(edge.src as usize));
+            if into.len() <= out.len() { into.contains(&edge.src) } else { out.contains(&edge.dst) }
+        };
+        !self.joined.contains(&(edge.relation, edge.src, edge.dst)) && !in_base()
     }
 
     fn add_edge(&mut self, edge: &EdgeAt) {
-        let is_new = self.is_new(edge, &[]);
+        let is_new = self.is_new(edge);
+        if edge.time.is_some() && self.statics.contains_key(&edge.relation) {
+            self.joined.insert((edge.relation, edge.src, edge.dst));
+        }
         for at in 0..self.ends.len() {
             let end = &self.ends[at];
             if end.relation != edge.relation {
@@ -255,24 +264,33 @@ impl Derived for Columns {
         edges.iter().for_each(|edge| self.add_edge(edge));
     }
 
-    fn of_event(&self, event: &EventAt, overlay: &[EventAt], features: &mut [f16]) {
-        let mut row = Vec::new();
+    fn of_event(&self, event: &EventAt, features: &mut [f16]) {
+        let (mut ids, mut row) = (Vec::new(), Vec::new());
         for windows in self.windows.iter().filter(|windows| windows.node_type == event.node_type) {
-            let others = overlay.iter().filter(|other| other.node_type == event.node_type && other.time < event.time);
+            windows.ids(event, Some(&mut HashMap::new()), &mut ids);
+            windows.running.row(Guest { event: event.local, fact: windows.fact(event), ids: &ids }, &mut row);
+            windows.columns.write(&row, features);
+        }
+    }
+
+    fn of_events(&self, events: &[EventAt], features: &mut [Vec<f16>]) {
+        if let ([event], [features]) = (events, &mut *features) {
+            return self.of_event(event, features);
+        }
+        for windows in &self.windows {
+            let own: Vec<usize> = (0..events.len()).filter(|&at| events[at].node_type == windows.node_type).collect();
             // Pairs that were never seen have numbers for this question.
             let mut more = HashMap::new();
-            let mut all = Vec::new();
-            for event in std::iter::once(event).chain(others) {
+            let of_event = |&at: &usize| {
                 let mut ids = Vec::new();
-                windows.ids(event, Some(&mut more), &mut ids);
-                all.push((event.local, windows.fact(event), ids));
-            }
+                windows.ids(&events[at], Some(&mut more), &mut ids);
+                ids
+            };
+            let ids: Vec<Vec<u32>> = own.iter().map(of_event).collect();
+            let events_of = own.iter().map(|&at| (events[at].local, windows.fact(&events[at])));
             let guests: Vec<Guest> =
-                all.iter().map(|(event, fact, ids)| Guest { event: *event, fact: *fact, ids }).collect();
-            if let [own, guests @ ..] = &guests[..] {
-                windows.running.row(*own, guests, &mut row);
-                windows.columns.write(&row, features);
-            }
+                events_of.zip(&ids).map(|((event, fact), ids)| Guest { event, fact, ids: &ids[..] }).collect();
+            windows.running.rows(&guests, |at, row| windows.columns.write(row, &mut features[own[at]]));
         }
     }
 
@@ -287,8 +305,10 @@ impl Derived for Columns {
                 continue;
             }
             let mut figures = changed.map_or_else(|| self.figures(end, local, &[]), |changed| changed.figures);
-            for (at, edge) in overlay.iter().enumerate().filter(|(_, edge)| touches(edge)) {
-                figures.add(edge.weight, edge.time, self.is_new(edge, &overlay[..at]));
+            let mut seen = HashSet::new();
+            for edge in overlay.iter().filter(|edge| touches(edge)) {
+                let is_first = seen.insert((edge.src, edge.dst)) || edge.time.is_none();
+                figures.add(edge.weight, edge.time, is_first && self.is_new(edge));
             }
             end.columns.write(&figures, features);
         }
@@ -327,7 +347,7 @@ impl Derived for Columns {
         });
         let changed = self.ends.iter().flat_map(|end| end.changed.values());
         let of_ends = changed.map(|changed| size_of::<Changed>() + 8 + changed.added.capacity() * size_of::<EdgeAt>());
-        (of_windows.sum::<usize>() + of_ends.sum::<usize>()) as u64
+        (of_windows.sum::<usize>() + of_ends.sum::<usize>() + 17 * self.joined.capacity()) as u64
     }
 }
 

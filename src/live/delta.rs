@@ -182,7 +182,8 @@ impl Delta {
             let words = edges.weight.capacity() + edges.values.capacity();
             edges.into.bytes() + edges.out.bytes() + (8 * longs + 4 * words) as u64
         };
-        let rows: usize = self.rows.values().map(|row| 2 * row.len() + 40).sum();
+        // They are of one width.
+        let rows = self.rows.values().next().map_or(0, |row| (2 * row.len() + 40) * self.rows.len());
         self.nodes.iter().map(of_nodes).sum::<u64>() + self.edges.iter().map(of_edges).sum::<u64>() + rows as u64
     }
 }

@@ -52,10 +52,14 @@ pub trait Derived: Send + Sync {
     /// before.
     fn append(&mut self, events: &[EventAt], edges: &[EdgeAt]);
 
-    /// Fills in the derived columns of an event. It may be one of `overlay`, which counts as if it had been appended.
-    fn of_event(&self, event: &EventAt, overlay: &[EventAt], features: &mut [f16]);
+    /// Fills in the derived columns of an event.
+    fn of_event(&self, event: &EventAt, features: &mut [f16]);
 
-    /// Fills in the derived columns of a node that is no event; `overlay` counts as if it had been appended.
+    /// The same of several, each as if all others had been appended.
+    fn of_events(&self, events: &[EventAt], features: &mut [Vec<f16>]);
+
+    /// Fills in the derived columns of a node that is no event; `overlay` are edges at it that count as if they had been
+    /// appended.
     fn of_node(&self, node_type: usize, local: u32, overlay: &[EdgeAt], features: &mut [f16]);
 
     /// Whether the derived columns of a node of the base are others than those that are stored there.
@@ -101,7 +105,9 @@ impl Derived for Independent {
 
     fn append(&mut self, _: &[EventAt], _: &[EdgeAt]) {}
 
-    fn of_event(&self, _: &EventAt, _: &[EventAt], _: &mut [f16]) {}
+    fn of_event(&self, _: &EventAt, _: &mut [f16]) {}
+
+    fn of_events(&self, _: &[EventAt], _: &mut [Vec<f16>]) {}
 
     fn of_node(&self, _: usize, _: u32, _: &[EdgeAt], _: &mut [f16]) {}
 

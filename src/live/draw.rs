@@ -16,6 +16,8 @@ pub struct Draw {
     pub seed: u64,
     /// Nodes that a neighbourhood may have.
     pub max_nodes: usize,
+    /// Whether ids, labels and names of columns come with it, which explanations read and scores do not.
+    pub named: bool,
 }
 
 impl Draw {
@@ -48,7 +50,7 @@ mod tests {
         let texts: Vec<String> = (0..2000).map(|at| "x".repeat(at % 19) + &at.to_string()).collect();
         let hashes: std::collections::HashSet<u64> = texts.iter().map(|text| hash_of(text)).collect();
         assert_eq!(hashes.len(), texts.len());
-        let draw = Draw { hops: 2, fanouts: Some(vec![3, 2]), seed: 7, max_nodes: 100 };
+        let draw = Draw { hops: 2, fanouts: Some(vec![3, 2]), seed: 7, max_nodes: 100, named: true };
         let take = |hop, entries, id: &str| {
             let mut places = Vec::new();
             draw.take(hop, entries, [1, 2, hash_of(id)], &mut places);

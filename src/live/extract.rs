@@ -1,6 +1,6 @@
 //! The neighbourhood of some nodes as data of their own.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use half::f16;
@@ -12,6 +12,7 @@ use super::delta::NOWHERE;
 use super::derived::EdgeAt;
 use super::draw::{Draw, hash_of};
 use super::part::Part;
+use super::refused::{Fault, Refused};
 use super::view::{Carrier, Place, View};
 use crate::error::{Error, Result};
 use crate::graph::{
@@ -70,12 +71,10 @@ impl Found {
 }
 
 /// The node of a target.
-fn target_of(view: View, key: &NodeKey) -> Result<(usize, u32)> {
-    let refused = |expected: String, help: &str| Error::Data {
-        what: format!("target `{key}`"),
-        expected,
-        found: "none of that name".into(),
-        help: help.into(),
+fn target_of(view: View, key: &NodeKey) -> Result<(usize, u32), Refused> {
+    let refused = |expected: String, help: &str| {
+        let (what, found) = (format!("target `{key}`"), "none of that name".into());
+        Refused { fault: Fault::Unknown, error: Error::Data { what, expected, found, help: help.into() } }
     };
     let types = view.base().dataset.graph.node_types();
     let node_type = types.iter().position(|of| of.name == key.node_type).ok_or_else(|| {
@@ -90,8 +89,8 @@ fn target_of(view: View, key: &NodeKey) -> Result<(usize, u32)> {
 /// What a model sees of some nodes.
 ///
 /// # Errors
-/// [`Error::Data`] for a target that is not known and a neighbourhood beyond the limit.
-pub(super) fn part(view: View, targets: &[NodeKey], overlay: Option<&Overlay>, draw: &Draw) -> Result<Part> {
+/// [`Refused`] for a target that is not known and a neighbourhood beyond the limit.
+pub(super) fn part(view: View, targets: &[NodeKey], overlay: Option<&Overlay>, draw: &Draw) -> Result<Part, Refused> {
     let base = view.base();
     let types = base.of_events.len();
     let mut found = Found { nodes: vec![Vec::new(); types], order: Vec::new(), table: HashTable::new() };
@@ -99,7 +98,7 @@ pub(super) fn part(view: View, targets: &[NodeKey], overlay: Option<&Overlay>, d
         let (node_type, local) = target_of(view, key)?;
         Ok((node_type, found.place(node_type, local)))
     });
-    let targets: Vec<(usize, u32)> = targets.collect::<Result<_>>()?;
+    let targets: Vec<(usize, u32)> = targets.collect::<Result<_, Refused>>()?;
     let mut rows: Vec<Rows> = base.ends.iter().map(|_| Rows::default()).collect();
     let (mut places, mut first) = (Vec::new(), 0);
     for hop in 0..draw.hops {
@@ -126,7 +125,7 @@ pub(super) fn part(view: View, targets: &[NodeKey], overlay: Option<&Overlay>, d
     if found.order.len() > draw.max_nodes {
         return Err(too_large(view, &found, draw));
     }
-    assemble(view, &found, rows, &targets, overlay)
+    assemble(view, &found, rows, &targets, overlay, draw.named).map_err(Refused::unfit)
 }
 
 impl Default for Rows {
@@ -135,19 +134,20 @@ impl Default for Rows {
     }
 }
 
-fn too_large(view: View, found: &Found, draw: &Draw) -> Error {
+fn too_large(view: View, found: &Found, draw: &Draw) -> Refused {
     let (node_type, place) = found.order[0];
     let name = view.name(node_type, found.nodes[node_type][place as usize]);
     let help = match &draw.fanouts {
         None => "sample the neighbourhood instead of taking all of it, or raise the limit of nodes",
         Some(_) => "lower the fanouts or the number of targets, or raise the limit of nodes",
     };
-    Error::Data {
+    let error = Error::Data {
         what: format!("neighbourhood of `{}:{name}`", view.base().type_name(node_type)),
         expected: format!("at most {} nodes within {} steps", draw.max_nodes, draw.hops),
         found: format!("{} or more", found.order.len()),
         help: help.into(),
-    }
+    };
+    Refused { fault: Fault::TooLarge, error }
 }
 
 fn assemble(
@@ -156,6 +156,7 @@ fn assemble(
     mut rows: Vec<Rows>,
     targets: &[(usize, u32)],
     overlay: Option<&Overlay>,
+    named: bool,
 ) -> Result<Part> {
     let base = view.base();
     let counts: Vec<usize> = found.nodes.iter().map(Vec::len).collect();
@@ -169,19 +170,19 @@ fn assemble(
     let carriers: Vec<Vec<Carrier>> = rows.into_iter().map(|rows| rows.carriers).collect();
     let events = events_of(view, &found.nodes, |t, local| Some(offsets[t] + found.get(t, local)?));
     let graph = with_ages(view, graph, &carriers, events.as_ref(), overlay)?;
-    let ids = IdMaps(
-        (0..counts.len())
-            .map(|t| found.nodes[t].iter().map(|&local| view.name(t, local).to_owned()).collect())
-            .collect(),
-    );
-    let labels = labels_of(view, &found.nodes);
+    // Each id and each label is one more place in memory to go to.
+    let ids = named.then(|| {
+        let names = |t: usize| found.nodes[t].iter().map(|&local| view.name(t, local).to_owned()).collect();
+        IdMaps((0..counts.len()).map(names).collect())
+    });
+    let labels = if named { labels_of(view, &found.nodes) } else { None };
     let features = features_of(view, &found.nodes, overlay);
     let dataset = Dataset {
-        feature_names: base.dataset.feature_names.clone(),
+        feature_names: base.dataset.feature_names.as_ref().filter(|_| named).cloned(),
         edge_values: (0..carriers.len()).filter_map(|at| edge_values(view, at, &carriers[at])).collect(),
         ends: base.dataset.ends.clone(),
         events,
-        ..Dataset::new(graph, features, labels, Some(ids))
+        ..Dataset::new(graph, features, labels, ids)
     };
     let refreshed = found.nodes.iter().enumerate().flat_map(|(t, nodes)| nodes.iter().map(move |&local| (t, local)));
     Ok(Part {
@@ -217,11 +218,22 @@ pub(super) fn features_of(view: View, nodes: &[Vec<u32>], overlay: Option<&Overl
         let [src, dst] = view.base().ends[edge.relation];
         [(src, edge.src), (dst, edge.dst)]
     };
-    let touched: HashSet<(usize, u32)> = edges.iter().flat_map(ends).collect();
+    let mut touched: HashMap<(usize, u32), Vec<EdgeAt>> = HashMap::new();
+    for edge in edges {
+        let [src, dst] = ends(edge);
+        touched.entry(src).or_default().push(*edge);
+        if dst != src {
+            touched.entry(dst).or_default().push(*edge);
+        }
+    }
     for (t, nodes) in nodes.iter().enumerate() {
         for &local in nodes {
             view.features(t, local, &mut half, &mut single);
-            if view.base().of_events[t] || !is_changed(view, t, local, &touched) {
+            if view.base().of_events[t] {
+                continue;
+            }
+            let edges = touched.get(&(t, local)).map_or(&[][..], Vec::as_slice);
+            if edges.is_empty() && !is_changed(view, t, local) {
                 continue;
             }
             if is_half {
@@ -242,10 +254,8 @@ pub(super) fn features_of(view: View, nodes: &[Vec<u32>], overlay: Option<&Overl
 }
 
 /// Whether derived columns of a node that is no event may be others than those that are stored.
-fn is_changed(view: View, node_type: usize, local: u32, touched: &HashSet<(usize, u32)>) -> bool {
-    view.base().global(node_type, local).is_none()
-        || view.state.derived.is_changed(node_type, local)
-        || touched.contains(&(node_type, local))
+fn is_changed(view: View, node_type: usize, local: u32) -> bool {
+    view.base().global(node_type, local).is_none() || view.state.derived.is_changed(node_type, local)
 }
 
 /// Times of nodes by type, of which `place` says how they are numbered.

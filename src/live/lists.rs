@@ -10,6 +10,13 @@ enum Few {
     Many(Vec<u32>),
 }
 
+impl Few {
+    /// Numbers that it has room for beside itself.
+    fn room(&self) -> usize {
+        if let Self::Many(numbers) = self { numbers.capacity() } else { 0 }
+    }
+}
+
 /// A list of numbers for every node of a type; those of appended nodes, which follow each other, need no hashing.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lists {
@@ -17,6 +24,8 @@ pub(super) struct Lists {
     first: u32,
     of_known: HashMap<u32, Few>,
     of_appended: Vec<Few>,
+    /// Numbers that lists of several have room for.
+    room: usize,
 }
 
 impl Lists {
@@ -48,11 +57,14 @@ impl Lists {
     /// Puts a number before the place `at` of the list of a node.
     pub fn insert(&mut self, node: u32, at: usize, number: u32) {
         let few = self.of(node);
+        let before = few.room();
         match few {
             Few::None => *few = Few::One(number),
             Few::One(known) => *few = Few::Many(if at == 0 { vec![number, *known] } else { vec![*known, number] }),
             Few::Many(numbers) => numbers.insert(at, number),
         }
+        let added = few.room() - before;
+        self.room += added;
     }
 
     pub fn push(&mut self, node: u32, number: u32) {
@@ -69,18 +81,18 @@ impl Lists {
 
     /// Takes the list of a node out.
     pub fn take(&mut self, node: u32) -> Vec<u32> {
-        match std::mem::take(self.of(node)) {
+        let few = std::mem::take(self.of(node));
+        self.room -= few.room();
+        match few {
             Few::None => Vec::new(),
             Few::One(number) => vec![number],
             Few::Many(numbers) => numbers,
         }
     }
 
-    /// Bytes that they take.
+    /// Bytes that they take, without a look at each.
     pub fn bytes(&self) -> u64 {
-        let heap = |few: &Few| if let Few::Many(numbers) = few { 4 * numbers.capacity() } else { 0 };
         let known = self.of_known.capacity() * (size_of::<(u32, Few)>() + 1);
-        let of_all: usize = self.of_known.values().chain(&self.of_appended).map(heap).sum();
-        (known + self.of_appended.capacity() * size_of::<Few>() + of_all) as u64
+        (known + self.of_appended.capacity() * size_of::<Few>() + 4 * self.room) as u64
     }
 }

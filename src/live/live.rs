@@ -8,12 +8,14 @@ use serde::Serialize;
 
 use super::change::NodeKey;
 use super::compact::{REFRESHED_FILE, Whole, snapshot};
+use super::delta::Edges;
 use super::derived::Derived;
 use super::draw::Draw;
 use super::extract::part;
 use super::look::{NodeView, node_view};
 use super::part::Part;
 use super::plan::{Appended, Until, plan};
+use super::refused::Refused;
 use super::row::Row;
 use super::state::{Op, State};
 use super::view::View;
@@ -77,14 +79,6 @@ pub struct Count {
     pub appended: usize,
 }
 
-impl LiveStats {
-    /// Nodes and edges that were appended to so many of the base.
-    pub fn share_appended(&self) -> f64 {
-        let sum = |of: fn(&Count) -> usize| self.nodes.iter().chain(&self.edges).map(of).sum::<usize>() as f64;
-        sum(|count| count.appended) / sum(|count| count.base).max(1.0)
-    }
-}
-
 /// A thread that panicked left nothing half-changed that a reader could see as a whole: every change is checked first.
 fn ignored<G>(poisoned: PoisonError<G>) -> G {
     poisoned.into_inner()
@@ -128,9 +122,9 @@ impl Live {
     /// row.
     ///
     /// # Errors
-    /// [`Error::Data`] that names the node or edge: an id that is there with another row, a time in the future or older
+    /// [`Refused`] that names the node or edge: an id that is there with another row, a time in the future or older
     /// than what is kept, an event that is not known, columns that do not fit.
-    pub fn append(&self, rows: &[Row]) -> Result<Appended> {
+    pub fn append(&self, rows: &[Row]) -> Result<Appended, Refused> {
         let mut state = self.write();
         let appended = state.append(rows, self.until())?;
         if appended.nodes + appended.edges > 0 {
@@ -143,7 +137,7 @@ impl Live {
     ///
     /// # Errors
     /// As [`append`](Self::append).
-    pub fn check(&self, rows: &[Row]) -> Result<()> {
+    pub fn check(&self, rows: &[Row]) -> Result<(), Refused> {
         let state = self.read();
         plan(View { state: &state, overlay: None }, rows, self.until()).map(drop)
     }
@@ -151,9 +145,8 @@ impl Live {
     /// What a model sees of some nodes: what was there before them, whole or drawn, as if `overlay` had been appended.
     ///
     /// # Errors
-    /// As [`append`](Self::append); [`Error::Data`] for a target that is not known, and for more nodes than `draw`
-    /// allows.
-    pub fn part(&self, targets: &[NodeKey], overlay: &[Row], draw: &Draw) -> Result<Part> {
+    /// As [`append`](Self::append); [`Refused`] for a target that is not known, and for more nodes than `draw` allows.
+    pub fn part(&self, targets: &[NodeKey], overlay: &[Row], draw: &Draw) -> Result<Part, Refused> {
         let state = self.read();
         if overlay.is_empty() {
             return part(View { state: &state, overlay: None }, targets, None, draw);
@@ -199,6 +192,13 @@ impl Live {
         count
     }
 
+    /// When a node happened, [`Events::NO_TIME`] for what is no event; none of a node that there is not.
+    pub fn time(&self, node: &NodeKey) -> Option<i64> {
+        let state = self.read();
+        let (node_type, local) = find(&state, node).ok()??;
+        Some(View { state: &state, overlay: None }.time(node_type, local))
+    }
+
     /// A node with at most so many of its neighbours in each relation.
     pub fn node(&self, key: &NodeKey, neighbours: usize) -> Option<NodeView> {
         let state = self.read();
@@ -222,6 +222,16 @@ impl Live {
         state.refreshed = None;
         state.note(|| Op::Refreshed);
         true
+    }
+
+    /// Whether what was refreshed last is of the base that there is now.
+    pub fn is_refreshed(&self) -> bool {
+        self.read().refreshed.is_none()
+    }
+
+    /// Number of the base, counted from 0.
+    pub fn generation(&self) -> u64 {
+        self.read().base.generation
     }
 
     /// Takes from the directory of the base which of its nodes are in what was refreshed last.
@@ -300,6 +310,15 @@ impl Live {
         Ok(Compacted { generation, mark, nodes, edges, seconds: started.elapsed().as_secs_f64() })
     }
 
+    /// Nodes and edges that were appended to so many of the base, without a look at each.
+    pub fn share_appended(&self) -> f64 {
+        let state = self.read();
+        let graph = &state.base.dataset.graph;
+        let nodes: usize = state.delta.nodes.iter().map(|nodes| nodes.len() as usize).sum();
+        let edges: usize = state.delta.edges.iter().map(Edges::len).sum();
+        (nodes + edges) as f64 / (graph.num_nodes() + graph.num_edges()).max(1) as f64
+    }
+
     /// How large it is.
     pub fn stats(&self) -> LiveStats {
         let state = self.read();
@@ -376,7 +395,10 @@ fn count_before(state: &State, time: i64) -> usize {
 /// Makes a change once more, on a base that was made meanwhile.
 fn again(state: &mut State, op: Op, origins: &Arc<Vec<u32>>) -> Result<()> {
     match op {
-        Op::Append(rows) => state.append(&rows, Until { time: i64::MAX, now: i64::MAX }).map(drop)?,
+        Op::Append(rows) => {
+            let until = Until { time: i64::MAX, now: i64::MAX };
+            state.append(&rows, until).map_err(|refused| refused.error)?;
+        }
         Op::Forget(node) => {
             if let Some((node_type, local)) = find(state, &node)? {
                 state.forget(node_type, local);

@@ -9,6 +9,7 @@
 //! | `names.rs`, `lists.rs` | ids by number and numbers by id; lists by node |
 //! | `view.rs` | rows, times and features as they are with all that was appended |
 //! | `reader.rs` | a user's row in numbers |
+//! | `refused.rs` | errors with their kinds |
 //! | `plan.rs`, `same.rs`, `append.rs` | what rows would append, checked, what repeats another, and appending it |
 //! | `derived.rs` | what columns that depend on other rows are asked for |
 //! | `columns.rs` | such columns of data with a description, as rows come |
@@ -42,6 +43,7 @@ mod names;
 mod part;
 mod plan;
 mod reader;
+mod refused;
 mod row;
 mod same;
 mod state;
@@ -58,4 +60,5 @@ pub use look::{Joined, Neighbour, NodeView};
 pub use part::Part;
 pub use plan::Appended;
 pub use reader::{RowReader, TableColumns};
+pub use refused::{Fault, Refused};
 pub use row::{EdgeRow, NodeRow, Row};

@@ -7,11 +7,14 @@ use half::f16;
 
 use super::base::Kind;
 use super::delta::NewEdge;
+use super::refused::{Fault, Refused};
 use super::row::{EdgeRow, NodeRow, Row};
 use super::same::{difference, has_features, is_same, known_edges};
 use super::view::{Place, View};
-use crate::error::{Error, Result};
+use crate::error::Error;
 use crate::graph::{Events, MAX_EDGE_WEIGHT};
+
+type Result<T> = std::result::Result<T, Refused>;
 
 /// The longest id, in bytes.
 const MAX_ID: usize = 1024;
@@ -62,6 +65,8 @@ struct Planner<'a, 'v> {
     plan: Plan<'a>,
     /// New nodes by type and id.
     new: HashMap<(usize, &'a str), usize>,
+    /// Rows of nodes that were there, by type and number.
+    told: HashMap<(usize, u32), &'a NodeRow>,
     /// By type: which of the new nodes are of it.
     added: Vec<Vec<usize>>,
     /// New edges by relation and ends.
@@ -70,14 +75,19 @@ struct Planner<'a, 'v> {
     named: HashMap<(usize, u32), u32>,
 }
 
-fn refused(what: String, expected: impl Into<String>, found: impl Into<String>, help: &str) -> Error {
-    Error::Data { what, expected: expected.into(), found: found.into(), help: help.into() }
+fn refused(what: String, expected: impl Into<String>, found: impl Into<String>, help: &str) -> Refused {
+    Refused::unfit(Error::Data { what, expected: expected.into(), found: found.into(), help: help.into() })
+}
+
+/// The same, of what is there already with another content.
+fn duplicate(what: String, expected: &str, found: impl Into<String>, help: &str) -> Refused {
+    Refused { fault: Fault::Duplicate, ..refused(format!("duplicate {what}"), expected, found, help) }
 }
 
 /// What rows would append to a graph.
 ///
 /// # Errors
-/// [`Error::Data`] that names the node or the edge.
+/// [`Refused`] that names the node or the edge.
 pub(super) fn plan<'a>(view: View, rows: &'a [Row], until: Until) -> Result<Plan<'a>> {
     let types = view.base().of_events.len();
     let mut planner = Planner {
@@ -85,6 +95,7 @@ pub(super) fn plan<'a>(view: View, rows: &'a [Row], until: Until) -> Result<Plan
         until,
         plan: Plan::default(),
         new: HashMap::new(),
+        told: HashMap::new(),
         added: vec![Vec::new(); types],
         new_edges: HashMap::new(),
         named: HashMap::new(),
@@ -115,7 +126,7 @@ impl<'a> Planner<'a, '_> {
         let name = self.node_name(row.node_type, &row.id);
         let differs = |part: &str| {
             let help = "send the row as it was, or give the node another id";
-            refused(format!("duplicate {name}"), "what the node had before", format!("another {part}"), help)
+            duplicate(name.clone(), "what the node had before", format!("another {part}"), help)
         };
         if let Some(&at) = self.new.get(&(row.node_type, row.id.as_str())) {
             if !self.plan.nodes[at].row.is_some_and(|told| is_same(told, row)) {
@@ -128,11 +139,13 @@ impl<'a> Planner<'a, '_> {
             return self.add(row.node_type, &row.id, Some(row)).map(drop);
         };
         if self.is_untold(row.node_type, local) {
-            let is_known = |(known, told): &(u32, &NodeRow)| (*known, told.node_type) == (local, row.node_type);
-            match self.plan.told.iter().find(|told| is_known(told)) {
-                None => self.plan.told.push((local, row)),
-                Some((_, told)) if is_same(told, row) => self.plan.counts.repeated += 1,
-                Some(_) => return Err(differs("row in the same request")),
+            match self.told.entry((row.node_type, local)) {
+                Entry::Vacant(place) => {
+                    place.insert(row);
+                    self.plan.told.push((local, row));
+                }
+                Entry::Occupied(told) if is_same(told.get(), row) => self.plan.counts.repeated += 1,
+                Entry::Occupied(_) => return Err(differs("row in the same request")),
             }
             return Ok(());
         }
@@ -291,7 +304,7 @@ impl<'a> Planner<'a, '_> {
             if named.is_some_and(|named| named != src) {
                 let found = format!("a second one, {src_id:?}");
                 let help = "an event names one node of this relation: send the edge as it was, or another event";
-                return Err(refused(format!("duplicate {}", what()), "one source", found, help));
+                return Err(duplicate(what(), "one source", found, help));
             }
         }
         self.push(edge);
@@ -392,7 +405,7 @@ impl<'a> Planner<'a, '_> {
         if is_there && edge.time.is_none() {
             let help = "edges without times are there once: give them times where each counts";
             let found = "another weight or other values";
-            return Err(refused(format!("duplicate {}", what()), "what the edge had before", found, help));
+            return Err(duplicate(what(), "what the edge had before", found, help));
         }
         Ok(false)
     }

@@ -208,11 +208,11 @@ fn key(text: &str) -> NodeKey {
 }
 
 fn whole() -> Draw {
-    Draw { hops: 3, fanouts: None, seed: 0, max_nodes: 1000 }
+    Draw { hops: 3, fanouts: None, seed: 0, max_nodes: 1000, named: true }
 }
 
 fn drawn() -> Draw {
-    Draw { hops: 2, fanouts: Some(vec![2, 1]), seed: 5, max_nodes: 1000 }
+    Draw { hops: 2, fanouts: Some(vec![2, 1]), seed: 5, max_nodes: 1000, named: true }
 }
 
 /// All that a part says, to the byte, but where its nodes were refreshed.
@@ -314,14 +314,19 @@ fn what_is_refused_changes_nothing() {
         rows.insert(0, payment("good", 60));
         for error in [live.append(&rows).unwrap_err(), live.check(&rows).unwrap_err()] {
             assert!(error.to_string().contains(expected), "{error}\nlacks {expected}");
+            assert_eq!(error.fault == Fault::Duplicate, error.to_string().starts_with("duplicate"), "{error}");
         }
         assert!(live.part(&[key("payment:good")], &rows, &whole()).is_err());
     }
     assert_eq!((live.stats(), parts(&live, &[], &whole())), before);
     let small = Draw { max_nodes: 2, ..whole() };
-    let error = live.part(&[key("payment:p0")], &[], &small).unwrap_err().to_string();
+    let error = live.part(&[key("payment:p0")], &[], &small).unwrap_err();
+    assert_eq!(error.fault, Fault::TooLarge);
+    let error = error.to_string();
     assert!(error.starts_with("neighbourhood of `payment:p0`: expected at most 2 nodes"), "{error}");
-    let error = live.part(&[key("payment:none")], &[], &whole()).unwrap_err().to_string();
+    let error = live.part(&[key("payment:none")], &[], &whole()).unwrap_err();
+    assert_eq!(error.fault, Fault::Unknown);
+    let error = error.to_string();
     assert!(error.starts_with("target `payment:none`"), "{error}");
 }
 

@@ -22,7 +22,7 @@ pub(crate) use self::ages::time_names;
 pub use self::connections::Connections;
 use self::connections::LayerConnections;
 pub(crate) use self::connections::{gate_name, norm_names};
-pub use self::edge_inputs::{EdgeInput, edge_inputs, graph_with_edges, inputs_for, read_edges, time_input};
+pub use self::edge_inputs::{EdgeInput, edge_inputs, graph_with_edges, inputs_for, read_edges, reads_ages, time_input};
 pub(super) use self::edge_values::EdgeLayer;
 pub(crate) use self::edge_values::edge_names;
 pub(crate) use self::pieces::BOUNDS_NAME;

@@ -25,7 +25,7 @@ use crate::infer::plan;
 use crate::infer::stage2::Stage2;
 use crate::infer::tree_table::TableLabels;
 use crate::live::Part;
-use crate::models::attention::{AttentionSpec, TripleStreamGat};
+use crate::models::attention::{AttentionSpec, TripleStreamGat, reads_ages};
 use crate::models::parameters::HostTensor;
 use crate::run::bundle::{Bundle, Reads};
 use crate::run::known_labels::KnownLabels;
@@ -131,9 +131,7 @@ impl<B: GraphBackend> Model<B> for Attention {
         let (graph, trained) = (graph_for(&self.spec, dataset)?, trained_as(run)?);
         let network = self.network::<B>(&graph, trained.as_ref(), device)?;
         let spec = network.spec();
-        if !place.tells_ages() && spec.edges.iter().flatten().any(|input| input.time.is_some()) {
-            return Err(place.refused("ages of edges that events tell", "ages since the latest of all edges"));
-        }
+        place.check_ages(reads_ages(&spec.edges))?;
         let (input, weights) = input_of(run, None, data, trained.as_ref())?;
         place.check(input.reads())?;
         let growing = match input.kind {
@@ -186,7 +184,7 @@ impl<B: GraphBackend> PartModel<B> for AttentionParts<B> {
         Ok(OfAll { embeddings, labels })
     }
 
-    fn joins(&self) -> bool {
+    fn joins(&self, _: &Part) -> bool {
         true
     }
 

@@ -24,6 +24,7 @@ use crate::infer::layerwise_classes::class_logits;
 use crate::infer::plan;
 use crate::infer::sampled_input::SampledInput;
 use crate::live::Part;
+use crate::models::attention::reads_ages;
 use crate::models::device_graph::{DeviceGraph, check_device};
 use crate::models::node_classifier::{ClassifierSpec, NodeClassifier, probabilities};
 use crate::models::node_input::NodeInput;
@@ -99,16 +100,15 @@ impl<B: GraphBackend> Model<B> for Classifier {
     fn prepared(self: Box<Self>, place: &Place<'_, B>) -> Result<Box<dyn PartModel<B>>> {
         let Place { run, dataset, data, device, .. } = *place;
         let spec = &self.spec;
-        let ages = spec.edges.iter().flatten().any(|input| input.time.is_some());
         let limits = [
             ("two classes, the second of which is scored", spec.classes != 2, format!("{} classes", spec.classes)),
             ("edges as they are", spec.cut.is_some(), "a share of all edges that is cut".into()),
             ("all nodes two edges away", spec.two_hops.is_some_and(|most| most > 0), "some that are drawn".into()),
-            ("ages of edges that events tell", ages && !place.tells_ages(), "ages since the latest edge".into()),
         ];
         if let Some((expected, _, found)) = limits.iter().find(|(_, applies, _)| *applies) {
             return Err(place.refused(expected, found));
         }
+        place.check_ages(reads_ages(&spec.edges))?;
         place.check(Reads::Features)?;
         let filling = Filling::of_run(run)?;
         spec.graph_for(dataset, &features_for(spec, dataset, filling.as_ref(), data)?, &self.file)?;

@@ -38,7 +38,7 @@ pub fn compute_drawn<B: GraphBackend>(
     // Nothing is appended, so that nothing depends on it.
     let columns = dataset.features.as_ref().map_or(0, Features::dim);
     let live = Live::open(dataset.clone(), Independent { columns, history: 0 })?;
-    let draw = Draw { hops: fanouts.len(), fanouts: Some(fanouts.to_vec()), seed, max_nodes: usize::MAX };
+    let draw = Draw { hops: fanouts.len(), fanouts: Some(fanouts.to_vec()), seed, max_nodes: usize::MAX, named: false };
     let types = dataset.graph.node_types();
     let key = |node: u32| NodeKey {
         node_type: types[dataset.graph.type_of(node as usize)].name.clone(),
@@ -47,7 +47,8 @@ pub fn compute_drawn<B: GraphBackend>(
     let nodes: Vec<u32> = (0..dataset.graph.num_nodes() as u32).collect();
     let batches: Vec<&[u32]> = nodes.chunks(BATCH).collect();
     let of_batch = |batch: &&[u32]| -> Result<Vec<f32>> {
-        let parts = batch.iter().map(|&node| live.part(&[key(node)], &[], &draw)).collect::<Result<Vec<_>>>()?;
+        let part = |&node: &u32| live.part(&[key(node)], &[], &draw).map_err(|refused| refused.error);
+        let parts = batch.iter().map(part).collect::<Result<Vec<_>>>()?;
         Ok(prepared.scores(&parts, &refreshed)?.concat())
     };
     let threads = thread::available_parallelism().map_or(1, usize::from);

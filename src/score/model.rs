@@ -59,10 +59,16 @@ impl<B: GraphBackend> Place<'_, B> {
         self.bundle.map_or(Ok(()), |bundle| bundle.check(self.run, self.dataset, self.data, reads))
     }
 
-    /// Whether parts tell ages of edges: by times of events, or because the graph has them already. Otherwise they
-    /// count from the latest edge of all.
-    pub fn tells_ages(&self) -> bool {
-        self.dataset.events.is_some() || self.dataset.graph.has_ages()
+    /// Refuses a model that `reads` ages of edges where parts do not tell them: by times of events, or because the graph
+    /// has them already. Otherwise they count from the latest edge of all.
+    ///
+    /// # Errors
+    /// [`Error::Usage`].
+    pub fn check_ages(&self, reads: bool) -> Result<()> {
+        match !reads || self.dataset.events.is_some() || self.dataset.graph.has_ages() {
+            true => Ok(()),
+            false => Err(self.refused("ages of edges that events tell", "ages since the latest of all edges")),
+        }
     }
 
     /// The error of a model that a part does not tell enough.
@@ -104,7 +110,7 @@ pub(super) trait PartModel<B: GraphBackend>: Send + Sync {
     fn of_all(&self, dataset: &Dataset) -> Result<OfAll>;
 
     /// Whether a part has the same scores to the bit beside others ([`Part::join`]).
-    fn joins(&self) -> bool {
+    fn joins(&self, _part: &Part) -> bool {
         false
     }
 

@@ -96,19 +96,15 @@ impl<B: GraphBackend> Prepared<B> {
     }
 
     /// Reads or makes what is made for all nodes of `dataset` at once: embeddings of Stage 1, as `score` takes them,
-    /// and the labels that the model reads. [`Part::refreshed`] is then by the numbers of this `dataset`. All threads
-    /// work at this, while parts are scored as before.
+    /// and the labels that the model reads. [`Part::refreshed`] is then by the numbers of this `dataset`. The threads
+    /// of the pool that this is called in work at it, while parts are scored as before: a thread that has scored parts is
+    /// alone.
     ///
     /// # Errors
     /// As for [`open`](Self::open).
     pub fn refresh(&self, dataset: &Dataset) -> Result<Refreshed> {
-        let of_models = || {
-            self.models.iter().map(|model| model.of_all(dataset)).collect::<Result<_>>().map(Arc::new).map(Refreshed)
-        };
-        // A thread that has scored parts has no other threads to help it.
-        std::thread::scope(|scope| {
-            scope.spawn(of_models).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        })
+        let of_models = self.models.iter().map(|model| model.of_all(dataset));
+        of_models.collect::<Result<_>>().map(Arc::new).map(Refreshed)
     }
 
     /// By part the score of every target, in [0, 1]: of a model of Stage 1 NaN for a target without edges. On the
@@ -129,16 +125,15 @@ impl<B: GraphBackend> Prepared<B> {
 
     /// The scores of all targets, one part behind another.
     fn of_all_parts(&self, parts: &[Part], refreshed: &Refreshed) -> Result<Vec<f32>> {
-        let joined = match parts.len() > 1 && self.models.iter().any(|model| model.joins()) {
-            true => Some(Part::join(parts)?),
-            false => None,
-        };
-        let of_model = |(model, all): (&dyn PartModel<B>, &OfAll)| match &joined {
-            Some(joined) if model.joins() => model.scores(joined, all),
+        let joins = |model: &dyn PartModel<B>| parts.len() > 1 && parts.iter().all(|part| model.joins(part));
+        let joins: Vec<bool> = self.models.iter().map(|model| joins(&**model)).collect();
+        let joined = joins.contains(&true).then(|| Part::join(parts)).transpose()?;
+        let of_model = |((model, all), joins): ((&dyn PartModel<B>, &OfAll), &bool)| match &joined {
+            Some(joined) if *joins => model.scores(joined, all),
             _ => Ok(parts.iter().map(|part| model.scores(part, all)).collect::<Result<Vec<_>>>()?.concat()),
         };
         let models = self.models.iter().map(|model| &**model);
-        let mut scores = models.zip(&*refreshed.0).map(of_model).collect::<Result<Vec<_>>>()?;
+        let mut scores = models.zip(&*refreshed.0).zip(&joins).map(of_model).collect::<Result<Vec<_>>>()?;
         Ok(match &self.ensemble {
             Some(ensemble) => ensemble.mean(&scores),
             None => scores.swap_remove(0),

@@ -14,7 +14,7 @@ use super::{Computed, ScoreOptions, ScoredRun, Scores};
 use crate::config::RunConfig;
 use crate::error::Result;
 use crate::features::FeatureTable;
-use crate::graph::{Dataset, Spill};
+use crate::graph::{Dataset, Features, Spill};
 use crate::infer::embed::Growing;
 use crate::infer::tree_table::{TableModel, TableOptions, table};
 use crate::live::Part;
@@ -68,10 +68,8 @@ impl<B: GraphBackend> Model<B> for Trees {
         let Place { run, dataset, data, device, .. } = *place;
         place.check(Reads::Features)?;
         let options = TableOptions { checkpoint: run, run: Some(run), data, input: None, spill: &Spill::default() };
-        let tables = TableModel::<B>::open(&options, &self.0, dataset, device)?;
-        if !place.tells_ages() && tables.reads_ages() {
-            return Err(place.refused("ages of edges that events tell", "ages since the latest of all edges"));
-        }
+        let tables = TableModel::<B>::open(&options, &self.0, dataset, device)?.for_parts_of(dataset.features.as_ref());
+        place.check_ages(tables.reads_ages())?;
         let growing = match tables.reads_embeddings() {
             true => {
                 let (source, weights) = (tables.source().clone(), tables.weights().map(Path::to_owned));
@@ -93,12 +91,18 @@ struct TreeParts<B: GraphBackend> {
 }
 
 impl<B: GraphBackend> TreeParts<B> {
-    fn table(&self, part: &Part, all: &OfAll) -> Result<FeatureTable> {
-        let labels = all.labels.of_part(&part.refreshed, part.dataset.events.as_ref());
-        let z = |_: &Spill| match &self.growing {
+    /// Those of Stage 1.
+    fn embeddings(&self, part: &Part, all: &OfAll) -> Result<Features> {
+        match &self.growing {
             Some(growing) => growing.of_part(part, all.rows()),
             None => unreachable!("embeddings are asked for where they are read"),
-        };
+        }
+    }
+
+    /// The table of all nodes of a part, which explanations read.
+    fn table(&self, part: &Part, all: &OfAll) -> Result<FeatureTable> {
+        let labels = all.labels.of_part(&part.refreshed, part.dataset.events.as_ref());
+        let z = |_: &Spill| self.embeddings(part, all);
         let table = self.tables.table(&part.dataset, &self.data, &labels, z, (&Spill::default(), false))?;
         self.checkpoint.check_columns(table.columns(), &self.data)?;
         Ok(table)
@@ -115,9 +119,16 @@ impl<B: GraphBackend> PartModel<B> for TreeParts<B> {
         Ok(OfAll { embeddings, labels: self.tables.labels(dataset, &self.data)? })
     }
 
+    fn joins(&self, part: &Part) -> bool {
+        self.tables.joins(part.dataset.features.as_ref())
+    }
+
     fn scores(&self, part: &Part, all: &OfAll) -> Result<Vec<f32>> {
-        let table = self.table(part, all)?;
-        let rows: Vec<f32> = part.targets.iter().flat_map(|&node| table.row(node as usize)).collect();
+        let labels = all.labels.of_part(&part.refreshed, part.dataset.events.as_ref());
+        let table =
+            self.tables.rows(&part.dataset, &self.data, &labels, || self.embeddings(part, all), &part.targets)?;
+        self.checkpoint.check_columns(table.columns(), &self.data)?;
+        let rows: Vec<f32> = (0..table.num_rows()).flat_map(|row| table.row(row)).collect();
         self.checkpoint.ensemble.predict(&Matrix::f32(&rows, table.columns().len())?)
     }
 

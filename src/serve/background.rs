@@ -5,9 +5,11 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rayon::{ThreadPool, ThreadPoolBuilder};
+
 use super::engine::Engine;
 use super::http::App;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// How often it is looked whether there is enough to compact.
 const COMPACT: Duration = Duration::from_secs(1);
@@ -17,6 +19,29 @@ const LOOK: Duration = Duration::from_secs(20);
 /// the longest time.
 const AFTER_FAILURE: Duration = Duration::from_secs(30);
 const LONGEST: Duration = Duration::from_secs(3600);
+/// The priority of work beside requests, the least that there is.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+const LEAST: libc::c_int = 19;
+
+/// Threads for long work beside requests, which wait for them on no core.
+///
+/// # Errors
+/// Threads that cannot be started.
+pub(super) fn beside() -> Result<ThreadPool> {
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let builder = ThreadPoolBuilder::new().num_threads((cores - 1).max(1)).thread_name(|at| format!("beside-{at}"));
+    let pool = builder.start_handler(|_| yield_to_others()).build();
+    pool.map_err(|fault| Error::io("a thread", "start", io::Error::other(fault)))
+}
+
+/// This thread gets what time of the processor others leave.
+fn yield_to_others() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    // SAFETY: the call changes the priority of this thread alone. Where the system refuses, it stays as it was.
+    unsafe {
+        libc::setpriority(libc::PRIO_PROCESS, 0, LEAST);
+    }
+}
 
 /// Threads that end when this value does; work that has begun then goes on until the process ends, which may be at any
 /// moment.
@@ -47,6 +72,7 @@ impl Background {
     ) -> io::Result<()> {
         let (stop, app) = (self.0.clone(), app.clone());
         thread::Builder::new().name(name.into()).spawn(move || {
+            yield_to_others();
             let (stopped, changed) = &*stop;
             let mut wait = interval;
             loop {

@@ -73,9 +73,11 @@ pub struct Report {
 }
 
 impl Drift {
-    /// `profile` is what the model keeps of its training, `unknown` the unknown categories in its held-out rows.
-    pub fn new(profile: Profile, unknown: Vec<UnknownCategories>) -> Self {
-        Self { profile, unknown, seen: Mutex::default(), told: Mutex::default() }
+    /// `profile` is what the model keeps of its training, `unknown` the unknown categories in its held-out rows, `names`
+    /// those of the columns.
+    pub fn new(profile: Profile, unknown: Vec<UnknownCategories>, names: Option<Vec<String>>) -> Self {
+        let seen = Seen { names, ..Seen::default() };
+        Self { profile, unknown, seen: seen.into(), told: Mutex::default() }
     }
 
     /// The targets of a part were scored.
@@ -83,9 +85,6 @@ impl Drift {
         let Part { dataset, targets, .. } = part;
         let types = dataset.graph.node_types();
         let mut seen = lock(&self.seen);
-        if seen.names.is_none() {
-            seen.names.clone_from(&dataset.feature_names);
-        }
         for (&target, &score) in targets.iter().zip(scores) {
             let row = target as usize;
             let node_type = &types[dataset.graph.type_of(row)];
@@ -249,7 +248,7 @@ mod tests {
         let before = part(4_000, noise);
         let all: Vec<f32> = [vec![0.0; 5], scores(4_000, 0.0)].concat();
         let profile = Profile::of(&before.dataset, Some(&all), &|_| true, &|_| true);
-        let drift = Drift::new(profile, vec![unknown(100, 2)]);
+        let drift = Drift::new(profile, vec![unknown(100, 2)], before.dataset.feature_names.clone());
         drift.refresh().unwrap();
         assert_eq!(*drift.report(), Report::default());
 

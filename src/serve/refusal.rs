@@ -6,6 +6,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::log::is_full;
 use crate::error::Error;
 
 /// Characters of a text that an answer repeats, at most.
@@ -84,6 +85,12 @@ impl Refusal {
             .help(format!("send several requests, or start the server with a larger {flag}"))
     }
 
+    /// No room for what was to be written.
+    pub fn disk_full() -> Self {
+        let full = "the disk of the server is full: nothing was written, scores go on";
+        Self::new(StatusCode::INSUFFICIENT_STORAGE, "disk_full", full).help("free space on the disk of --state")
+    }
+
     /// A bug of this program.
     pub fn panicked() -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "panic", "an internal error; the server goes on")
@@ -106,10 +113,7 @@ impl From<Error> for Refusal {
                     .help(help)
                     .at(place)
             }
-            Error::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull => {
-                let full = "the disk of the server is full: nothing was written, scores go on";
-                Self::new(StatusCode::INSUFFICIENT_STORAGE, "disk_full", full).help("free space on the disk of --state")
-            }
+            Error::Io { source, .. } if is_full(&source) => Self::disk_full(),
             // Paths of the server are not for clients; its log has them.
             Error::Io { .. } => {
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, "io", "the server could not read or write a file")

@@ -9,8 +9,10 @@ use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
 use graphsieve_kernels::GraphBackend;
+use rayon::ThreadPool;
 use serde_json::{Value, json};
 
+use super::background::beside;
 use super::drift::Drift;
 use super::engine::{
     Engine, EngineState, Figure, LabelChange, ScoreAnswer, ScoreRequest, Spent, TableColumns, TargetScore, Write,
@@ -26,7 +28,7 @@ use crate::backend::{Device, with_backend};
 use crate::data::tables::{IMPORT_BINARY, IMPORT_FILE, UnknownCategories, unknown_categories};
 use crate::error::{Error, Result};
 use crate::graph::{Dataset, Events};
-use crate::live::{self, Change, Columns, Count, Draw, Live, NodeKey, Part, Row, RowReader};
+use crate::live::{self, Change, Columns, Count, Draw, Fault, Live, NodeKey, Part, Refused, Row, RowReader};
 use crate::run::bundle::Bundle;
 use crate::run::bundle::drift::Profile;
 use crate::run::model::model_of;
@@ -56,6 +58,8 @@ pub fn open(options: &Options, device: Device) -> Result<Arc<dyn Engine>> {
 struct Service<B: GraphBackend> {
     options: Options,
     device: B::Device,
+    /// Makes bases and embeddings while others score.
+    threads: ThreadPool,
     live: Live,
     reader: RowReader,
     /// What the reader had counted when drift was looked at last.
@@ -83,6 +87,12 @@ struct Model<B: GraphBackend> {
     of: Arc<Said>,
 }
 
+/// A record of the log that is done again.
+enum Again {
+    Rows(Result<Vec<Row>>),
+    Other(Record),
+}
+
 struct Said {
     drift: Drift,
     recent: Recent,
@@ -96,7 +106,7 @@ impl<B: GraphBackend> Model<B> {
         let run = model_of(&options.model)?;
         let profile = Bundle::open(&run)?.map(|bundle| bundle.profile(&run)).transpose()?.flatten();
         let profile = profile.unwrap_or_else(|| Profile { node_types: Vec::new(), relations: Vec::new() });
-        let drift = Drift::new(profile, unknown_categories(&run)?);
+        let drift = Drift::new(profile, unknown_categories(&run)?, base.feature_names.clone());
         let labels = Labels::new(prepared.threshold().map_or(HALF, |threshold| threshold as f32));
         let of = Said { drift, recent: Recent::new(RECENT), labels };
         Ok(Self { prepared: Arc::new(prepared), refreshed, since: Instant::now(), of: Arc::new(of) })
@@ -133,6 +143,7 @@ impl<B: GraphBackend> Service<B> {
         let service = Self {
             options,
             device,
+            threads: beside()?,
             live,
             reader,
             counted: Mutex::default(),
@@ -153,24 +164,29 @@ impl<B: GraphBackend> Service<B> {
     fn replay(&self) -> Result<()> {
         let from = self.upkeep().position();
         let (mut rows, mut last) = (Vec::new(), from);
-        self.log.replay(from, &mut |Entry { position, record, .. }| {
+        // All threads read rows, one applies them.
+        let read = |Entry { position, record, .. }: Entry| match record {
+            Record::Change(change) => (position, Again::Rows(self.reader.read(&change))),
+            other => (position, Again::Other(other)),
+        };
+        self.log.replay(from, read, |(position, again)| {
             // A row that names somebody who was forgotten, or that the graph refused at the time, is refused again.
             let told =
                 |outcome: Result<()>| outcome.unwrap_or_else(|error| log::debug!("record {position:?}: {error}"));
-            match record {
-                Record::Change(change) => match self.reader.read(&change) {
-                    Ok(read) => rows.push(read),
-                    Err(error) => told(Err(error)),
-                },
-                Record::Label { node, label, known } => {
+            match again {
+                Again::Rows(Ok(read)) => rows.push(read),
+                Again::Rows(Err(error)) => told(Err(error)),
+                Again::Other(Record::Label { node, label, known }) => {
                     self.append_again(&mut rows);
                     told(self.live.set_label(&node, label, known));
                 }
-                Record::Forget(node) => {
+                Again::Other(Record::Forget(node)) => {
                     self.append_again(&mut rows);
                     self.forgotten.store(true, Ordering::Relaxed);
                     told(self.live.forget(&node).map(drop));
                 }
+                // Rows were read above.
+                Again::Other(Record::Change(_)) => {}
             }
             if rows.len() >= REPLAYED {
                 self.append_again(&mut rows);
@@ -212,26 +228,26 @@ impl<B: GraphBackend> Service<B> {
         self.model.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn draw(&self, model: &Model<B>) -> Draw {
+    /// What is drawn; `named` where reasons are wanted.
+    fn draw(&self, model: &Model<B>, named: bool) -> Draw {
         let Options { fanouts, seed, limits, .. } = &self.options;
         // Draws say how far they go.
         let hops = fanouts.as_ref().map_or_else(|| model.prepared.hops(), Vec::len);
-        Draw { hops, fanouts: fanouts.clone(), seed: *seed, max_nodes: limits.neighbourhood }
+        Draw { hops, fanouts: fanouts.clone(), seed: *seed, max_nodes: limits.neighbourhood, named }
     }
 
-    /// The rows of changes, nodes before edges: an edge may name what stands behind it.
-    fn rows(&self, changes: &[Change]) -> Result<Vec<Row>, Refusal> {
+    /// The rows of each change.
+    fn rows(&self, changes: &[Change]) -> Result<Vec<Vec<Row>>, Refusal> {
         let read = |(at, change): (usize, &Change)| {
             self.reader.read(change).map_err(|error| Refusal::from(error).at(format!("row {}", at + 1)))
         };
-        let rows = changes.iter().enumerate().map(read).collect::<Result<Vec<_>, _>>()?;
-        Ok(rows.concat())
+        changes.iter().enumerate().map(read).collect()
     }
 
     fn parts(&self, model: &Model<B>, requests: &[ScoreRequest]) -> Vec<Result<Part, Refusal>> {
-        let draw = self.draw(model);
         let part = |request: &ScoreRequest| {
-            let overlay = self.rows(&request.changes)?;
+            let draw = self.draw(model, request.explain || request.drawing);
+            let overlay: Vec<Row> = self.rows(&request.changes)?.into_iter().flatten().collect();
             self.live.part(&request.targets, &overlay, &draw).map_err(refusal)
         };
         requests.iter().map(part).collect()
@@ -283,15 +299,14 @@ impl<B: GraphBackend> Service<B> {
     fn checked(&self, write: &Write) -> Result<(Vec<Record>, Vec<Row>), Refusal> {
         match write {
             Write::Rows(changes) => {
-                let changes = sorted(changes);
-                let rows = self.rows(&changes)?;
+                let (changes, rows) = nodes_first(changes, self.rows(changes)?);
                 self.live.check(&rows).map_err(refusal)?;
-                Ok((changes.into_iter().map(Record::Change).collect(), rows))
+                Ok((changes.into_iter().cloned().map(Record::Change).collect(), rows))
             }
             Write::Labels(labels) => {
                 for of in labels {
-                    let view = self.live.node(&of.node, 0).ok_or_else(|| unknown(&of.node))?;
-                    if let Some(time) = view.time.filter(|time| of.known < *time) {
+                    let time = self.live.time(&of.node).ok_or_else(|| unknown(&of.node))?;
+                    if time != Events::NO_TIME && of.known < time {
                         let message = "a label that was known before its event";
                         return Err(Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, "unfit", message)
                             .expected(format!("a time from {time} on"), of.known.to_string()));
@@ -301,7 +316,7 @@ impl<B: GraphBackend> Service<B> {
                     |of: &LabelChange| Record::Label { node: of.node.clone(), label: of.label, known: of.known };
                 Ok((labels.iter().map(record).collect(), Vec::new()))
             }
-            Write::Forget(node) => match self.live.node(node, 0) {
+            Write::Forget(node) => match self.live.time(node) {
                 Some(_) => Ok((vec![Record::Forget(node.clone())], Vec::new())),
                 None => Err(unknown(node)),
             },
@@ -319,7 +334,7 @@ impl<B: GraphBackend> Service<B> {
             }
             Write::Labels(labels) => {
                 for of in labels {
-                    self.live.set_label(&of.node, of.label, of.known).map_err(refusal)?;
+                    self.live.set_label(&of.node, of.label, of.known)?;
                     self.model().of.labels.label(&of.node, of.label);
                 }
                 written.labels = labels.len();
@@ -367,7 +382,8 @@ impl<B: GraphBackend> Service<B> {
         let mut state = self.upkeep();
         let forgotten = self.forgotten.swap(false, Ordering::Relaxed);
         // What is forgotten from here on is in the next base still, or not: it counts for the one behind it.
-        self.rebase_to(&mut state).inspect_err(|_| {
+        let state = &mut *state;
+        self.threads.install(|| self.rebase_to(state)).inspect_err(|_| {
             self.forgotten.fetch_or(forgotten, Ordering::Relaxed);
         })
     }
@@ -375,12 +391,19 @@ impl<B: GraphBackend> Service<B> {
     fn rebase_to(&self, state: &mut State) -> Result<()> {
         let dir = state.next_base()?;
         let compacted = self.live.compact(&dir)?;
-        let refreshed = self.model().prepared.refresh(&Dataset::open(&dir)?)?;
+        // From here on the graph has the new base, whatever becomes of the embeddings.
+        state.switch(Position(compacted.mark), &self.log)?;
+        let model = self.model();
+        let refreshed = model.prepared.refresh(&Dataset::open(&dir)?)?;
+        self.take_over(model.with(refreshed));
+        Ok(())
+    }
+
+    /// Goes on with a model that has computed what it computes of the base that the graph has.
+    fn take_over(&self, next: Model<B>) {
         let mut model = self.model.write().unwrap_or_else(PoisonError::into_inner);
-        self.live.refreshed(compacted.generation);
-        *model = Arc::new(model.with(refreshed));
-        drop(model);
-        state.switch(Position(compacted.mark), &self.log)
+        self.live.refreshed(self.live.generation());
+        *model = Arc::new(next);
     }
 }
 
@@ -448,15 +471,17 @@ impl<B: GraphBackend> Engine for Service<B> {
         let state = self.upkeep();
         let dir = state.base();
         let base = Dataset::open(&dir)?;
-        let model = Model::open(&self.options, &dir, &base, &self.device)?;
-        // Once through, so that what does not work is known now, and the first request is not slower.
-        if let Some(node) = some_node(&base)
-            && let Ok(part) = self.live.part(&[node], &[], &self.draw(&model))
+        let open = || Model::open(&self.options, &dir, &base, &self.device);
+        let model = self.threads.install(open)?;
+        // Once through, so that what does not work is known now, and the first request is not slower. Parts count by
+        // what was refreshed last, be it an older base.
+        if let Some(node) = some_node(&base).filter(|_| self.live.is_refreshed())
+            && let Ok(part) = self.live.part(&[node], &[], &self.draw(&model, false))
         {
             model.prepared.scores(&[part], &model.refreshed)?;
         }
         let name = model.prepared.name().to_owned();
-        *self.model.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(model);
+        self.take_over(model);
         Ok(name)
     }
 
@@ -527,7 +552,7 @@ impl<B: GraphBackend> Engine for Service<B> {
     }
 
     fn compact(&self) -> Result<bool> {
-        let is_large = self.live.stats().share_appended() >= self.options.compact_share;
+        let is_large = self.live.share_appended() >= self.options.compact_share;
         let is_due = self.forgotten.load(Ordering::Relaxed) && self.model().since.elapsed() >= FORGOTTEN;
         if !is_large && !is_due {
             return Ok(false);
@@ -572,11 +597,12 @@ impl<B: GraphBackend> Engine for Service<B> {
     }
 }
 
-/// Nodes before edges, each in their order.
-fn sorted(changes: &[Change]) -> Vec<Change> {
-    let mut sorted = changes.to_vec();
-    sorted.sort_by_key(|change| matches!(change, Change::Edge(_)));
-    sorted
+/// Changes with their rows, nodes before edges and each in their order: an edge may name what stands behind it.
+fn nodes_first(changes: &[Change], rows: Vec<Vec<Row>>) -> (Vec<&Change>, Vec<Row>) {
+    let mut both: Vec<(&Change, Vec<Row>)> = changes.iter().zip(rows).collect();
+    both.sort_by_key(|(change, _)| matches!(change, Change::Edge(_)));
+    let (changes, rows): (Vec<&Change>, Vec<Vec<Row>>) = both.into_iter().unzip();
+    (changes, rows.into_iter().flatten().collect())
 }
 
 fn unknown(node: &NodeKey) -> Refusal {
@@ -585,26 +611,20 @@ fn unknown(node: &NodeKey) -> Refusal {
 }
 
 /// What the live graph refuses, with a status of its own where a client can tell it apart.
-fn refusal(error: Error) -> Refusal {
-    let begins = |with: &str| matches!(&error, Error::Data { what, .. } if what.starts_with(with));
-    let own = [
-        ("target", StatusCode::NOT_FOUND, "unknown_node"),
-        ("duplicate", StatusCode::CONFLICT, "duplicate"),
-        ("neighbourhood", StatusCode::UNPROCESSABLE_ENTITY, "neighbourhood"),
-    ];
-    match own.into_iter().find(|(with, ..)| begins(with)) {
-        Some((_, status, code)) => Refusal { status, code, ..error.into() },
-        None => error.into(),
-    }
+fn refusal(Refused { fault, error }: Refused) -> Refusal {
+    let (status, code) = match fault {
+        Fault::Unfit => return error.into(),
+        Fault::Unknown => (StatusCode::NOT_FOUND, "unknown_node"),
+        Fault::Duplicate => (StatusCode::CONFLICT, "duplicate"),
+        Fault::TooLarge => (StatusCode::UNPROCESSABLE_ENTITY, "neighbourhood"),
+    };
+    Refusal { status, code, ..error.into() }
 }
 
 fn log_refusal(error: LogError) -> Refusal {
     log::warn!("{error}");
     match error {
-        LogError::Full(_) => {
-            Refusal::new(StatusCode::INSUFFICIENT_STORAGE, "disk_full", "the disk of the server is full")
-                .help("nothing was written, scores go on; free space on the disk of --state")
-        }
+        LogError::Full(_) => Refusal::disk_full(),
         LogError::KeyReused(_) => {
             Refusal::new(StatusCode::CONFLICT, "key_reused", "this Idempotency-Key came with another request before")
                 .help("use a new key")

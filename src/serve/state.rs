@@ -9,10 +9,13 @@
 //!
 //! A compaction takes four steps, and the graph is the same whichever of them is the last:
 //!
-//! 1. The new base is written under a temporary name and renamed ([`State::next_base`] says where to).
+//! 1. The new base is written under a temporary name and renamed ([`State::next_base`] says where to), and the live
+//!    graph goes on with it.
 //! 2. `serve.json` is replaced in one step. From here on the new base counts.
 //! 3. Records that it holds leave the log.
 //! 4. The old base is removed.
+//!
+//! Where a step fails, the live graph has a base that does not count yet: [`State::base`] is the one that it has.
 //!
 //! A start takes the base that `serve.json` names, replays the log behind its position only, and does what steps 3 and
 //! 4 left; a base that `serve.json` does not name is removed.
@@ -42,6 +45,8 @@ pub struct State {
     /// Where the data lie that it began with.
     data: PathBuf,
     content: Content,
+    /// Number of the base that the live graph has now; the one that counts unless a switch failed.
+    live: Option<u64>,
 }
 
 /// `serve.json`.
@@ -50,7 +55,7 @@ struct Content {
     version: u32,
     /// SHA-256 of the manifest of the data that it began with.
     data: String,
-    /// Number of the base that is mapped now; none: the data that it began with.
+    /// Number of the base that counts; none: the data that it began with.
     base: Option<u64>,
     /// Last record of the log that the base holds.
     position: Position,
@@ -90,7 +95,8 @@ impl State {
         };
         // Before anything is changed: the lock is the log's.
         let (log, recovered) = Log::open(&dir.join(LOG), content.position)?;
-        let state = Self { dir: dir.into(), data: data.into(), content };
+        let live = content.base;
+        let state = Self { dir: dir.into(), data: data.into(), content, live };
         if !file.is_file() {
             state.write()?;
         }
@@ -98,12 +104,16 @@ impl State {
         Ok((state, log, recovered))
     }
 
-    /// The data directory that the live graph begins with.
+    /// The data directory of the base that the live graph has.
     pub fn base(&self) -> PathBuf {
-        self.content.base.map_or_else(|| self.data.clone(), |number| self.path(number))
+        self.of(self.live)
     }
 
-    /// The base holds the log up to here.
+    fn of(&self, base: Option<u64>) -> PathBuf {
+        base.map_or_else(|| self.data.clone(), |number| self.path(number))
+    }
+
+    /// The base that counts holds the log up to here.
     pub fn position(&self) -> Position {
         self.content.position
     }
@@ -120,25 +130,26 @@ impl State {
         Ok(dir)
     }
 
-    /// Makes the next base, which is complete and holds the log up to `position`, the one that counts, and lets the
-    /// records that it holds and the base before it go.
+    /// Makes the next base, which the live graph has now and which holds the log up to `position`, the one that counts,
+    /// and lets the records that it holds and the bases before it go.
     ///
     /// # Errors
-    /// [`Error::Io`]: the switch is made or not, and what was not removed goes at the next start.
+    /// [`Error::Io`]: the new base counts or not, and what was not removed goes with the next one or at the next start.
     pub fn switch(&mut self, position: Position, log: &Log) -> Result<()> {
+        self.live = Some(self.next());
         self.name_base(position)?;
         log.drop_until(position)?;
         self.remove_others()
     }
 
     fn name_base(&mut self, position: Position) -> Result<()> {
-        let next = Content { base: Some(self.next()), position, ..self.content.clone() };
+        let next = Content { base: self.live, position, ..self.content.clone() };
         let before = std::mem::replace(&mut self.content, next);
         self.write().inspect_err(|_| self.content = before)
     }
 
     fn next(&self) -> u64 {
-        self.content.base.map_or(1, |number| number + 1)
+        self.live.map_or(1, |number| number + 1)
     }
 
     fn path(&self, base: u64) -> PathBuf {
@@ -151,15 +162,15 @@ impl State {
         atomic_write(&path, |file| file.write_all(&text))
     }
 
-    /// Removes bases that do not count, and files that were never finished.
+    /// Removes bases that neither count nor are in use, and files that were never finished.
     fn remove_others(&self) -> Result<()> {
         let failed = |source| Error::io(&self.dir, "read", source);
-        let base = self.base();
+        let bases = [self.base(), self.of(self.content.base)];
         for entry in fs::read_dir(&self.dir).map_err(failed)? {
             let entry = entry.map_err(failed)?;
             let name = entry.file_name();
             let name = name.to_string_lossy();
-            let is_other = name.starts_with(BASE) && entry.path() != base;
+            let is_other = name.starts_with(BASE) && !bases.contains(&entry.path());
             if is_other || (name.starts_with(".graphsieve-") && name.ends_with(".tmp")) {
                 remove(&entry.path())?;
             }
@@ -193,10 +204,14 @@ mod tests {
     fn graph(state: &State, log: &Log) -> Vec<Record> {
         let mut records: Vec<Record> =
             serde_json::from_slice(&fs::read(state.base().join("graph.json")).unwrap()).unwrap();
-        log.replay(state.position(), &mut |entry| {
-            records.push(entry.record);
-            Ok(())
-        })
+        log.replay(
+            state.position(),
+            |entry| entry,
+            |entry| {
+                records.push(entry.record);
+                Ok(())
+            },
+        )
         .unwrap();
         records
     }
@@ -233,10 +248,12 @@ mod tests {
                     write_data(&state.next_base().unwrap(), &whole);
                 }
                 match stop {
-                    3 => state.name_base(position).unwrap(),
-                    4 => {
+                    3 | 4 => {
+                        state.live = Some(state.next());
                         state.name_base(position).unwrap();
-                        log.drop_until(position).unwrap();
+                        if stop == 4 {
+                            log.drop_until(position).unwrap();
+                        }
                     }
                     5 => state.switch(position, &log).unwrap(),
                     _ => {}
@@ -252,6 +269,33 @@ mod tests {
                 assert_eq!(base == data, stop < 3);
             }
         }
+    }
+
+    #[test]
+    fn a_base_that_the_graph_has_already_is_the_one_to_go_on_from_though_it_does_not_count() {
+        let dir = tempfile::tempdir().unwrap();
+        let [data, at] = ["data", "state"].map(|name| dir.path().join(name));
+        write_data(&data, &labels(0..2));
+        let (mut state, log, _) = State::open(&at, &data).unwrap();
+        log.append(&labels(2..4), None).unwrap();
+        let mut next = || {
+            let path = state.next_base().unwrap();
+            write_data(&path, &labels(0..4));
+            (state.switch(log.position(), &log).is_ok(), state.base() == path, path)
+        };
+        // Nothing takes the place of a directory that is not empty.
+        let [file, aside] = [at.join(FILE), at.join("aside")];
+        fs::rename(&file, &aside).unwrap();
+        write_data(&file, &[]);
+        let (counts, is_used, first) = next();
+        assert_eq!((counts, is_used, first.exists()), (false, true, true));
+        fs::remove_dir_all(&file).unwrap();
+        fs::rename(&aside, &file).unwrap();
+        let (counts, is_used, second) = next();
+        assert_eq!((counts, is_used, first == second, first.exists()), (true, true, false, false));
+        drop((state, log));
+        let (state, log, _) = State::open(&at, &data).unwrap();
+        assert_eq!((state.base(), graph(&state, &log)), (second, labels(0..4)));
     }
 
     #[test]

@@ -117,11 +117,13 @@ fn assert_events(base: &Dataset, whole: &Dataset, dir: &Path, changes: &[Change]
         // Every other label comes later.
         let own = said.filter(|_| at % 2 == 0);
         let event = EventAt { node_type, local, time, value, label: own, entities: &entities };
-        let mut overlay = features.clone();
-        columns.of_event(&event, &[event], &mut overlay);
+        // What is later, or does not share anything, tells it nothing.
+        let later = EventAt { local: local + 1, time: time + 1, ..event };
+        let mut overlay = [features.clone(), features.clone()];
+        columns.of_events(&[later, event], &mut overlay);
         columns.append(&[event], &[]);
-        columns.of_event(&event, &[], &mut features);
-        assert_eq!(bits(&overlay), bits(&features));
+        columns.of_event(&event, &mut features);
+        assert_eq!(bits(&overlay[1]), bits(&features));
         if let (None, Some((label, known_at))) = (own, said) {
             columns.label(&event, label, known_at);
         }

@@ -76,7 +76,12 @@ pub fn graph_with_edges(inputs: &[Option<EdgeInput>], dataset: &Dataset) -> Resu
         true => dataset.graph_with_edge_values()?,
         false => dataset.graph.clone(),
     };
-    if edges().any(|input| input.time.is_some()) { dataset.with_ages(graph) } else { Ok(graph) }
+    if reads_ages(inputs) { dataset.with_ages(graph) } else { Ok(graph) }
+}
+
+/// Whether a model of these `inputs` reads ages of edges.
+pub fn reads_ages(inputs: &[Option<EdgeInput>]) -> bool {
+    inputs.iter().flatten().any(|input| input.time.is_some())
 }
 
 /// The `inputs` of a model in the order of the relations of a graph; `file` is the checkpoint, for errors.

@@ -32,6 +32,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use self::keys::{Keys, is_kept};
@@ -44,6 +45,8 @@ use crate::live::NodeKey;
 
 /// A file that has reached this many bytes is followed by another one. A file is read as a whole.
 const FULL_SEGMENT: u64 = 16 << 20;
+/// Records that are in memory at a time, read.
+const READ_AT_ONCE: usize = 1 << 13;
 const LOCK: &str = "lock";
 
 /// Number of a record, from 1; as a place in the log what stands behind that record. 0 is the beginning.
@@ -234,11 +237,16 @@ impl Log {
         !lock(&self.files).broken
     }
 
-    /// Gives the records behind `from` to `each`, in their order.
+    /// Gives what `read` makes of the records behind `from` to `each`, in their order. All threads read.
     ///
     /// # Errors
     /// [`Error::Io`]; [`Error::Format`] for a record of another program; what `each` reports.
-    pub fn replay(&self, from: Position, each: &mut dyn FnMut(Entry) -> Result<()>) -> Result<()> {
+    pub fn replay<T: Send>(
+        &self,
+        from: Position,
+        read: impl Fn(Entry) -> T + Sync,
+        mut each: impl FnMut(T) -> Result<()>,
+    ) -> Result<()> {
         let _upkeep = lock(&self.upkeep);
         let segments = {
             let files = lock(&self.files);
@@ -248,13 +256,17 @@ impl Log {
         for segment in segments {
             let bytes = Segment::read(&segment.path)?;
             let synced = bytes.get(..segment.bytes as usize).unwrap_or(&bytes);
+            let mut stored = Vec::new();
             for (_, piece) in pieces(synced) {
                 let Piece::Frame(frame) = piece else { continue };
-                for (number, json) in (frame.first..).zip(&frame.records) {
-                    if number > from.0 && !json.is_empty() {
-                        each(Stored { path: &segment.path, number, received: frame.received, json }.read()?)?;
-                    }
-                }
+                let records = (frame.first..).zip(frame.records);
+                let records = records.filter(|(number, json)| *number > from.0 && !json.is_empty());
+                let (path, received) = (&*segment.path, frame.received);
+                stored.extend(records.map(|(number, json)| Stored { path, number, received, json }));
+            }
+            for stored in stored.chunks(READ_AT_ONCE) {
+                let found: Vec<Result<T>> = stored.par_iter().map(|of| of.read().map(&read)).collect();
+                found.into_iter().try_for_each(|of| each(of?))?;
             }
         }
         Ok(())
@@ -274,7 +286,13 @@ impl Log {
     /// # Errors
     /// [`Error::Io`]; [`Error::Format`]. The call can be repeated then.
     pub fn forget(&self, node: &NodeKey, ends: &Ends) -> Result<usize> {
+        // Most records do not have the id in them, and need not be read.
+        let id = serde_json::to_vec(&node.id).map_err(|fault| Error::io(&self.dir, "write", fault.into()))?;
+        let id = &id[1..id.len() - 1];
         self.rewrite(None, &mut |of| {
+            if !of.json.windows(id.len().max(1)).any(|part| part == id) {
+                return Ok(Some(of.json.to_vec()));
+            }
             let record = of.read()?.record;
             match record.clone().without(node, ends) {
                 Some(left) if left == record => Ok(Some(of.json.to_vec())),
@@ -547,7 +565,7 @@ fn lock_file(dir: &Path) -> Result<Lock> {
 }
 
 /// A limit of the file size is as a full disk: what is written has no room.
-fn is_full(fault: &io::Error) -> bool {
+pub(super) fn is_full(fault: &io::Error) -> bool {
     use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
     matches!(fault.kind(), StorageFull | QuotaExceeded | FileTooLarge)
 }

@@ -23,10 +23,14 @@ fn open(dir: &Path) -> (Log, Recovered) {
 /// Positions and records behind `from`.
 fn read(log: &Log, from: u64) -> Vec<(u64, Record)> {
     let mut found = Vec::new();
-    log.replay(Position(from), &mut |entry| {
-        found.push((entry.position.0, entry.record));
-        Ok(())
-    })
+    log.replay(
+        Position(from),
+        |entry| entry,
+        |entry| {
+            found.push((entry.position.0, entry.record));
+            Ok(())
+        },
+    )
     .unwrap();
     found
 }

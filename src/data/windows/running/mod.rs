@@ -153,19 +153,29 @@ impl Running {
         append::append(&self.rules, &mut self.facts, &mut self.tracks, event, ids);
     }
 
-    /// The columns of an event, as of its time; `guests` count as if they had been appended. `row` becomes them.
-    pub fn row(&self, own: Guest, guests: &[Guest], row: &mut Vec<f32>) {
-        let own = Guest { fact: own.fact.checked(), ..own };
+    /// The columns of an event, as of its time. `row` becomes them.
+    pub fn row(&self, own: Guest, row: &mut Vec<f32>) {
         row.clear();
-        let shares = |guest: &Guest| guest.ids.iter().zip(own.ids).any(|(guest, own)| guest == own && *own != u32::MAX);
-        if !guests.iter().any(|guest| guest.event != own.event && guest.fact.time < own.fact.time && shares(guest)) {
-            return push_row(&self.rules, &self.facts, &self.tracks, &own, row);
+        push_row(&self.rules, &self.facts, &self.tracks, &Guest { fact: own.fact.checked(), ..own }, row);
+    }
+
+    /// Gives the columns of events to `each`, by their places, every event as if all others had been appended. One after
+    /// another as they happened, so that many cost no more than as many appended ones.
+    pub fn rows(&self, guests: &[Guest], mut each: impl FnMut(usize, &[f32])) {
+        let mut order: Vec<usize> = (0..guests.len()).collect();
+        order.sort_by_key(|&at| guests[at].fact.time);
+        let (mut overlay, mut row) = (Overlay::new(&self.facts, &self.tracks), Vec::new());
+        for of_one_time in order.chunk_by(|&a, &b| guests[a].fact.time == guests[b].fact.time) {
+            for &at in of_one_time {
+                let own = Guest { fact: guests[at].fact.checked(), ..guests[at] };
+                row.clear();
+                push_row(&self.rules, &overlay.facts, &overlay.tracks, &own, &mut row);
+                each(at, &row);
+            }
+            for &at in of_one_time.iter().filter(|&&at| guests[at].event >= self.len()) {
+                overlay.add(&self.rules, &guests[at]);
+            }
         }
-        let mut overlay = Overlay::new(&self.facts, &self.tracks);
-        for guest in guests.iter().filter(|guest| guest.event >= self.len()) {
-            overlay.add(&self.rules, guest);
-        }
-        push_row(&self.rules, &overlay.facts, &overlay.tracks, &own, row);
     }
 
     /// Gives an event another label, or takes it; it counts from `known` on. An event that there is not has none.
