@@ -323,9 +323,10 @@ fn lead<B: GraphBackend, T: Task<B>>(
         }
         if save || over {
             checkpoints.add(|| {
+                session.saved()?;
                 // The best model first: a checkpoint to go on from refers to it.
                 if let Some(best) = trainer.best.as_ref().filter(|_| trainer.position.best_epoch != saved_best) {
-                    session.save_best(&spec, task.export(best))?;
+                    session.save_best(&spec, task.export(best));
                     saved_best = trainer.position.best_epoch;
                 }
                 let tensors = task.export(&trainer.current());
@@ -353,7 +354,7 @@ fn lead<B: GraphBackend, T: Task<B>>(
         // A run that an earlier version ended without choosing.
         None => {
             let last = trainer.current();
-            session.save_best(&spec, task.export(&last))?;
+            session.save_best(&spec, task.export(&last));
             last
         }
     };
@@ -361,6 +362,7 @@ fn lead<B: GraphBackend, T: Task<B>>(
         Some(rank) => shared(model, rank)?,
         None => model,
     };
+    session.saved()?;
     let led = Led { session, position: trainer.position, loss, seconds_per_epoch };
     Ok(Trained { model, led: Some(led) })
 }
