@@ -53,6 +53,7 @@ pub mod score;
 #[cfg(feature = "serve")]
 pub mod serve;
 mod splitmix;
+mod timing;
 pub mod train;
 pub mod trees;
 

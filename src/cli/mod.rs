@@ -27,7 +27,6 @@ use std::fmt::Display;
 use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
-use std::time::Instant;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::Serialize;
@@ -35,6 +34,7 @@ use serde::Serialize;
 use crate::backend::{self, Device};
 use crate::error::{Error, Result};
 use crate::run::progress::Mode;
+use crate::timing::timed;
 
 use self::logging::LogFormat;
 pub use self::logging::{refuse, report_error};
@@ -88,10 +88,7 @@ enum Command {
 pub fn run(cli: Cli) -> Result<()> {
     let console = Console { quiet: cli.quiet, format: cli.log_format };
     logging::start(&cli);
-    let started = Instant::now();
-    let outcome = run_command(cli.command, console);
-    log::debug!("the command took {:.2} s", started.elapsed().as_secs_f64());
-    outcome
+    timed("the command", || run_command(cli.command, console))
 }
 
 fn run_command(command: Command, console: Console) -> Result<()> {

@@ -9,7 +9,6 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
 
 use rayon::prelude::*;
 
@@ -29,6 +28,7 @@ use super::manifest::{FEATURES_DIM, FEATURES_FILE, FeatureType, FeaturesEntry, I
 use super::npz::{self, EdgeReading};
 use super::stored_split::StoredSplit;
 use crate::error::{Error, Result};
+use crate::timing::timed;
 
 pub(super) const LABELS_FILE: &str = "labels.npy";
 const IDS_FILE: &str = "node_id_mappings.json";
@@ -126,11 +126,9 @@ impl Dataset {
     /// # Errors
     /// As for [`open`](Self::open).
     pub fn open_with(dir: &Path, edges: EdgeReading) -> Result<Self> {
-        let started = Instant::now();
-        let dataset = Self::read(dir, edges)?;
+        let dataset = timed("reading the data", || Self::read(dir, edges))?;
         let [nodes, edges] = [dataset.graph.num_nodes(), dataset.graph.num_edges()];
-        let seconds = started.elapsed().as_secs_f64();
-        log::debug!("read {}: {nodes} nodes, {edges} edges, in {seconds:.2} s", dir.display());
+        log::debug!("read {}: {nodes} nodes, {edges} edges", dir.display());
         Ok(dataset)
     }
 
@@ -147,20 +145,27 @@ impl Dataset {
         // Without relations yet: names and counts are checked, also against the features, before anything is allocated.
         let nodes = HeteroGraph::new(types, Vec::new()).map_err(|error| located(error, &manifest_path))?;
         let optional = |name: &str| Some(dir.join(name)).filter(|path| is_present(path));
-        let features = match &manifest.features {
+        let features = || match &manifest.features {
             Some(FeaturesEntry { file, dim, dtype }) => {
-                Some(Features::open(&dir.join(file), nodes.num_nodes(), *dim, *dtype)?)
+                Features::open(&dir.join(file), nodes.num_nodes(), *dim, *dtype).map(Some)
             }
             None => optional(FEATURES_FILE)
                 .map(|path| Features::open(&path, nodes.num_nodes(), FEATURES_DIM, FeatureType::F16))
-                .transpose()?,
+                .transpose(),
         };
-        let graph = read_graph(dir, &manifest, &manifest_path, nodes.node_types())?;
+        let graph = || read_graph(dir, &manifest, &manifest_path, nodes.node_types());
+        let ids = || optional(IDS_FILE).map(|path| IdMaps::read_json(&path, nodes.node_types())).transpose();
+        // The large files at the same time: ids are read by one thread.
+        let (ids, (graph, features)) = rayon::join(
+            || timed("reading ids", ids),
+            || rayon::join(|| timed("reading relations", graph), || timed("reading features", features)),
+        );
+        let (features, graph) = (features?, graph?);
         let labels = optional(LABELS_FILE).map(|path| Labels::read_npy(&path, graph.num_nodes())).transpose()?;
         let classes = optional(CLASSES_FILE)
             .map(|path| Classes::read_npy(&path, optional(MASKS_FILE).as_deref(), graph.num_nodes()))
             .transpose()?;
-        let ids = optional(IDS_FILE).map(|path| IdMaps::read_json(&path, graph.node_types())).transpose()?;
+        let ids = ids?;
         let feature_names = optional(FEATURE_NAMES_FILE).map(|path| read_feature_names(&path)).transpose()?;
         let edge_values: Vec<EdgeValues> =
             manifest.relations.iter().filter_map(|entry| entry.edge_values(dir)).collect();
@@ -456,11 +461,12 @@ fn read_feature_names(path: &Path) -> Result<Vec<String>> {
 fn read_graph(dir: &Path, manifest: &Manifest, manifest_path: &Path, types: &[NodeType]) -> Result<HeteroGraph> {
     let mut specs = Vec::with_capacity(manifest.relations.len());
     let mut removed = Vec::with_capacity(manifest.relations.len());
-    for entry in &manifest.relations {
-        let indices = (manifest.type_index(&entry.src), manifest.type_index(&entry.dst));
-        let (Some(src), Some(dst)) = indices else { continue };
-        let files = entry.files(dir, &types[src], &types[dst]);
-        let (adjacency, loops) = files.read()?;
+    let read = manifest.relations.par_iter().filter_map(|entry| {
+        let (src, dst) = (manifest.type_index(&entry.src)?, manifest.type_index(&entry.dst)?);
+        Some((entry, src, dst, entry.files(dir, &types[src], &types[dst]).read()))
+    });
+    for (entry, src, dst, read) in read.collect::<Vec<_>>() {
+        let (adjacency, loops) = read?;
         removed.push((entry.name.as_str(), loops));
         specs.push(RelationSpec {
             name: entry.name.clone(),

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use half::f16;
+use half::slice::HalfFloatSliceExt;
 use memmap2::Mmap;
 use ndarray::ArrayView2;
 
@@ -172,6 +173,18 @@ impl Features {
             FeatureValues::Single(values) => (&[][..], &values[range]),
         };
         half.iter().map(|value| value.to_f32()).chain(single.iter().copied())
+    }
+
+    /// The features of one node, into `row`: many values at a time.
+    ///
+    /// # Panics
+    /// When `node` is not below [`num_rows`](Self::num_rows), or `row` is of another length.
+    pub(crate) fn read_row(&self, node: usize, row: &mut [f32]) {
+        let range = node * self.dim..(node + 1) * self.dim;
+        match self.values() {
+            FeatureValues::Half(values) => values[range].convert_to_f32_slice(row),
+            FeatureValues::Single(values) => row.copy_from_slice(&values[range]),
+        }
     }
 
     /// The rows of `nodes`, in their order.

@@ -58,13 +58,17 @@ impl Filling {
         let (rows, dim) = (features.num_rows(), features.dim());
         assert_eq!(fitted.len(), rows, "Filling::fit: expected a word for each of {rows} nodes");
         let sums = |part: usize| {
-            let mut sums = vec![(0f64, 0u64); dim];
+            let (mut sums, mut counts, mut row) = (vec![0f64; dim], vec![0u64; dim], vec![0f32; dim]);
             let part = part * SUM_ROWS..((part + 1) * SUM_ROWS).min(rows);
             for node in part.filter(|&node| fitted[node]) {
-                let known = sums.iter_mut().zip(features.row(node)).filter(|(_, value)| !value.is_nan());
-                known.for_each(|((sum, count), value)| (*sum, *count) = (*sum + f64::from(value), *count + 1));
+                features.read_row(node, &mut row);
+                for ((sum, count), &value) in sums.iter_mut().zip(&mut counts).zip(&row) {
+                    // Without a branch: a missing value adds nothing.
+                    *sum += if value.is_nan() { 0.0 } else { f64::from(value) };
+                    *count += u64::from(!value.is_nan());
+                }
             }
-            sums
+            sums.into_iter().zip(counts).collect::<Vec<_>>()
         };
         let parts: Vec<_> = (0..rows.div_ceil(SUM_ROWS)).into_par_iter().map(sums).collect();
         let mut all = vec![(0f64, 0u64); dim];

@@ -293,7 +293,9 @@ fn upload_as_stored<B: Backend, E: Element>(
             if t.count == 0 {
                 return Tensor::empty([0, width], (device, dtype));
             }
-            let data = TensorData::new(part.to_vec(), [t.count, width]);
+            // On all threads: a file is read here.
+            let part: Vec<E> = part.par_iter().with_min_len(1 << 14).copied().collect();
+            let data = TensorData::new(part, [t.count, width]);
             let tensor = Tensor::<B, 2>::from_data(data, (device, stored));
             if dtype == stored { tensor } else { tensor.cast(dtype) }
         })

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use ndarray::Array2;
+use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use super::RunDir;
@@ -15,6 +16,7 @@ use crate::error::Result;
 use crate::graph::Dataset;
 use crate::graph::json::read_json;
 use crate::metrics::{Report, roc_auc};
+use crate::timing::timed;
 
 /// Strengths of the L2 penalty of the baseline; the best on the validation part is taken.
 const PENALTIES: [f64; 4] = [0.1, 1.0, 10.0, 100.0];
@@ -48,10 +50,14 @@ impl Baseline {
         let labels = |part: &[(u32, u8)]| part.iter().map(|(_, label)| *label).collect::<Vec<u8>>();
         let (train, validation) = (rows(&split.train), rows(&split.validation));
         let of_validation = labels(&split.validation);
-        let mut best: Option<(f64, LogisticRegression)> = None;
-        for penalty in PENALTIES {
-            let fitted = LogisticRegression::fit(train.view(), &labels(&split.train), penalty)?;
+        let of_train = labels(&split.train);
+        let fits = PENALTIES.par_iter().map(|&penalty| -> Result<_> {
+            let fitted = LogisticRegression::fit(train.view(), &of_train, penalty)?;
             let auc = roc_auc(&fitted.scores(validation.view()), &of_validation)?;
+            Ok((auc, fitted))
+        });
+        let mut best: Option<(f64, LogisticRegression)> = None;
+        for (auc, fitted) in fits.collect::<Result<Vec<_>>>()? {
             if best.as_ref().is_none_or(|(so_far, _)| auc > *so_far) {
                 best = Some((auc, fitted));
             }
@@ -79,7 +85,22 @@ impl BesideBaseline {
     /// # Errors
     /// As for [`Baseline::of`].
     pub fn of(dataset: &Dataset, split: &Split, metric: RankingMetric, scores: &[f32]) -> Result<Self> {
-        let Some(baseline) = Baseline::of(dataset, split)? else { return Ok(Self::default()) };
+        let baseline = timed("the logistic regression", || Baseline::of(dataset, split))?;
+        Self::with(baseline.as_ref(), dataset, split, metric, scores)
+    }
+
+    /// [`of`](Self::of) a regression that is fitted already; of none where there are no features.
+    ///
+    /// # Errors
+    /// [`Error::Data`](crate::error::Error::Data) when the validation part lacks a class.
+    pub fn with(
+        baseline: Option<&Baseline>,
+        dataset: &Dataset,
+        split: &Split,
+        metric: RankingMetric,
+        scores: &[f32],
+    ) -> Result<Self> {
+        let Some(baseline) = baseline else { return Ok(Self::default()) };
         let (scores, labels): (Vec<f32>, Vec<u8>) =
             split.validation.iter().map(|&(node, label)| (scores[node as usize], label)).unzip();
         let model = Ranked::of(&scores, &labels, &LabelledEvents::of(dataset, &split.validation))?;

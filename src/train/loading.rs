@@ -1,13 +1,17 @@
-//! What trainings on sampled mini-batches decide before they start, and what they say afterwards.
+//! How trainings read their data, and what those on sampled mini-batches decide before they start and say afterwards.
+
+use std::path::Path;
 
 use graphsieve_kernels::GraphBackend;
 
 use super::ranks::Rank;
 use crate::config::{HotBy, LoaderConfig, Transfer};
 use crate::error::{Error, Result};
+use crate::graph::Dataset;
 use crate::infer::plan::memory_of;
 use crate::loader::{BatchStats, FeatureStore, Footprint, Hot, PlacementInput, undrawable};
 use crate::sampler::NeighbourSampler;
+use crate::timing::alongside;
 
 /// Batches of the presampled epoch that decide which features stay on the device.
 pub const PRESAMPLED: usize = 64;
@@ -17,6 +21,14 @@ const RESIDENT_SHARE: u64 = 4;
 
 /// Less than one part in so many of the memory is a small part: pages of the allocator are a sixteenth of it.
 const TIGHT_SHARE: u64 = 4;
+
+/// The data of a directory, read while the device starts.
+///
+/// # Errors
+/// As for [`Dataset::open`]. A device that does not start says so where it is used.
+pub fn opened<B: GraphBackend>(data: &Path, device: &B::Device) -> Result<Dataset> {
+    alongside("starting the device", || B::sync(device).is_ok(), || Dataset::open(data)).1
+}
 
 /// The nodes whose features stay on the device for good.
 pub fn hot(loader: &LoaderConfig) -> Hot {

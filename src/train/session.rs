@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
+use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
 use burn::backend::Autodiff;
@@ -61,6 +63,31 @@ pub struct Session {
     resumed_at: usize,
     /// When the first epoch of this process was done: it compiles kernels and fills caches.
     warm_since: Option<Instant>,
+    writing: Writing,
+}
+
+/// Checkpoints that a thread writes, one after the other, while the training goes on.
+#[derive(Default)]
+struct Writing(Option<JoinHandle<Result<()>>>);
+
+impl Writing {
+    /// Writes one more, behind those that are under way if they could be written.
+    fn begin(&mut self, write: impl FnOnce() -> Result<()> + Send + 'static) {
+        let mut before = Self(self.0.take());
+        self.0 = Some(thread::spawn(move || before.end().and_then(|()| write())));
+    }
+
+    /// Waits until all are written.
+    fn end(&mut self) -> Result<()> {
+        self.0.take().map_or(Ok(()), |thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)))
+    }
+}
+
+impl Drop for Writing {
+    fn drop(&mut self) {
+        // Of a training that failed, which says why itself.
+        let _ = self.0.take().map(JoinHandle::join);
+    }
 }
 
 /// File of the checkpoint with the best validation metric.
@@ -222,7 +249,8 @@ impl Session {
         progress.start_at(resumed_at as u64);
         interrupt::install();
         let epochs = train.epochs;
-        Ok(Self { run, log, progress, started: Instant::now(), epochs, edges_per_epoch, resumed_at, warm_since: None })
+        let (started, warm_since, writing) = (Instant::now(), None, Writing::default());
+        Ok(Self { run, log, progress, started, epochs, edges_per_epoch, resumed_at, warm_since, writing })
     }
 
     /// Records a finished epoch.
@@ -271,7 +299,7 @@ impl Session {
         self.progress.finish(message);
     }
 
-    /// Writes the checkpoint to go on from.
+    /// Writes the checkpoint to go on from, behind the best one, which it refers to; see [`saved`](Self::saved).
     pub fn save_last<B: GraphBackend, M: AutodiffModule<Autodiff<B>>>(
         &mut self,
         spec: &ModelSpec,
@@ -284,14 +312,27 @@ impl Session {
         let progress = serde_json::to_string(position).unwrap_or_default();
         let training = TrainingState { progress, optimiser: optimiser.save() };
         let weights = Weights { spec: spec.clone(), tensors: tensors.0, training: Some(training) };
-        weights.write_native(&last_file(&self.run))
+        let file = last_file(&self.run);
+        self.writing.begin(move || weights.write_native(&file));
+        Ok(())
     }
 
-    /// Writes the best checkpoint, and the same weights as safetensors for other programs.
-    pub fn save_best(&mut self, spec: &ModelSpec, tensors: Export) -> Result<()> {
+    /// Writes the best checkpoint, and the same weights as safetensors for other programs; see [`saved`](Self::saved).
+    pub fn save_best(&mut self, spec: &ModelSpec, tensors: Export) {
         let weights = Weights { spec: spec.clone(), tensors: tensors.0, training: None };
-        weights.write_native(&best_file(&self.run))?;
-        weights.write_safetensors(&best_file(&self.run).with_extension("safetensors"))
+        let file = best_file(&self.run);
+        self.writing.begin(move || {
+            weights.write_native(&file)?;
+            weights.write_safetensors(&file.with_extension("safetensors"))
+        });
+    }
+
+    /// Waits until all checkpoints are written.
+    ///
+    /// # Errors
+    /// Those that could not be.
+    pub fn saved(&mut self) -> Result<()> {
+        self.writing.end()
     }
 
     /// Makes `epoch` the last one.
@@ -304,11 +345,12 @@ impl Session {
         epoch == self.epochs || epoch.is_multiple_of(train.checkpoint_every) || interrupt::requested()
     }
 
-    /// After a Ctrl-C: how to go on. Call it when everything is saved.
-    pub fn stop_if_asked(&self, epoch: usize) -> Result<()> {
+    /// After a Ctrl-C, when everything is saved: how to go on.
+    pub fn stop_if_asked(&mut self, epoch: usize) -> Result<()> {
         if !interrupt::requested() || epoch == self.epochs {
             return Ok(());
         }
+        self.saved()?;
         self.progress.finish("interrupted");
         let resume = format!("graphsieve train --resume {}", self.run.path().display());
         Err(Error::Interrupted { epoch, resume })
@@ -393,5 +435,34 @@ pub fn write_speed(f: &mut fmt::Formatter<'_>, seconds_per_epoch: Option<f64>) -
     match seconds_per_epoch {
         Some(seconds) => writeln!(f, "{:.1} ms per epoch after the first", seconds * 1e3),
         None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    #[test]
+    fn checkpoints_are_written_in_their_order_and_none_behind_one_that_failed() {
+        let written = Arc::new(Mutex::new(Vec::new()));
+        let mut writing = Writing::default();
+        let mut write = |number: u64, result: Result<()>| {
+            let written = written.clone();
+            writing.begin(move || {
+                // The first takes the longest.
+                thread::sleep(std::time::Duration::from_millis(20 / number));
+                written.lock().unwrap().push(number);
+                result
+            });
+        };
+        write(1, Ok(()));
+        write(2, Err(Error::io("checkpoint", "write", io::Error::other("no room"))));
+        write(3, Ok(()));
+        assert!(writing.end().unwrap_err().to_string().contains("no room"));
+        assert_eq!(*written.lock().unwrap(), [1, 2]);
+        assert!(writing.end().is_ok());
     }
 }

@@ -14,13 +14,14 @@ use super::ranks::{Next, Rank, settled, shard_of, shared, told};
 use super::runner::{Epoch, Runner};
 use super::session::{Restored, RunOptions, Session, Start, best_file, check_finite, open_or_create, restored};
 use super::task::{Judgement, Task};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::graph::Filling;
 use crate::models::device_graph::check_device;
 use crate::models::parameters::{Parameters, to_host};
 use crate::models::weights::Weights;
 use crate::run::bundle::Origin;
 use crate::run::interrupt;
+use crate::timing::Total;
 
 /// Epochs whose losses wait on the device to be read, at most: the allocator goes through all tensors there for every
 /// new one.
@@ -44,6 +45,7 @@ pub struct Trainer<'t, B: GraphBackend, T: Task<B>> {
     ends_at: Option<usize>,
     /// This rank, of several that train the same model.
     rank: Option<&'t Rank<B>>,
+    validations: Total,
 }
 
 struct Pending<B: GraphBackend> {
@@ -96,7 +98,8 @@ impl<'t, B: GraphBackend, T: Task<B>> Trainer<'t, B, T> {
         let runner = task.runner_of(shard_of::<B>(rank), seed, position.epoch + 1)?;
         let (model, pending) = (Some(model), Vec::new());
         let (best, figures, ends_at) = (None, None, None);
-        Ok(Self { task, model, optimiser, runner, position, best, pending, figures, ends_at, rank })
+        let validations = Total::of("validations");
+        Ok(Self { task, model, optimiser, runner, position, best, pending, figures, ends_at, rank, validations })
     }
 
     /// A training that starts from `seed`.
@@ -155,7 +158,7 @@ impl<'t, B: GraphBackend, T: Task<B>> Trainer<'t, B, T> {
         }
         if due {
             let model = self.current();
-            let figures = task.validate(&model, detail, epoch, self.rank)?;
+            let figures = self.validations.add(|| task.validate(&model, detail, epoch, self.rank))?;
             let Judgement { keep, stop, metric } = task.judge(&figures, &mut self.position);
             if keep {
                 (self.position.best_epoch, self.position.best_metric) = (epoch, metric);
@@ -291,6 +294,8 @@ fn lead<B: GraphBackend, T: Task<B>>(
     let say = |next: Next| rank.map_or(Ok(next), |rank| told::<B, _>(rank, &next, device));
     let (mut saved_best, mut epoch, mut loss) = (position.best_epoch, position.epoch, f32::NAN);
     let until = options.stretch.map_or(settings.epochs, |stretch| stretch.of(settings.epochs));
+    let (mut first, mut later, mut checkpoints) =
+        (Total::of("first epoch"), Total::of("later epochs"), Total::of("checkpoints"));
     while epoch < until && !over {
         epoch += 1;
         // Before the epoch: when the time is over, it is the last one.
@@ -298,8 +303,12 @@ fn lead<B: GraphBackend, T: Task<B>>(
         trainer.ends_at = ends.then_some(epoch);
         say(Next::Epoch { epoch, validated: trainer.is_due(epoch) })?;
         let save = ends || session.checkpoint_due(epoch, settings);
-        let end = trainer.epoch(epoch, save)?;
-        session.epoch_done::<B>(device)?;
+        let of_epoch = if epoch == position.epoch + 1 { &mut first } else { &mut later };
+        let end = of_epoch.add(|| {
+            let end = trainer.epoch(epoch, save)?;
+            session.epoch_done::<B>(device)?;
+            Ok::<_, Error>(end)
+        })?;
         over = end.stop;
         if over {
             session.end_at(epoch);
@@ -313,13 +322,16 @@ fn lead<B: GraphBackend, T: Task<B>>(
             session.show(epoch, &format!("loss {loss:.4}{progress}"));
         }
         if save || over {
-            // The best model first: a checkpoint to go on from refers to it.
-            if let Some(best) = trainer.best.as_ref().filter(|_| trainer.position.best_epoch != saved_best) {
-                session.save_best(&spec, task.export(best))?;
-                saved_best = trainer.position.best_epoch;
-            }
-            let tensors = task.export(&trainer.current());
-            session.save_last(&spec, &mut trainer.position, tensors, &trainer.optimiser)?;
+            checkpoints.add(|| {
+                session.saved()?;
+                // The best model first: a checkpoint to go on from refers to it.
+                if let Some(best) = trainer.best.as_ref().filter(|_| trainer.position.best_epoch != saved_best) {
+                    session.save_best(&spec, task.export(best));
+                    saved_best = trainer.position.best_epoch;
+                }
+                let tensors = task.export(&trainer.current());
+                session.save_last(&spec, &mut trainer.position, tensors, &trainer.optimiser)
+            })?;
             let asked = session.stop_if_asked(epoch);
             if asked.is_err() {
                 say(Next::Stop)?;
@@ -342,7 +354,7 @@ fn lead<B: GraphBackend, T: Task<B>>(
         // A run that an earlier version ended without choosing.
         None => {
             let last = trainer.current();
-            session.save_best(&spec, task.export(&last))?;
+            session.save_best(&spec, task.export(&last));
             last
         }
     };
@@ -350,6 +362,7 @@ fn lead<B: GraphBackend, T: Task<B>>(
         Some(rank) => shared(model, rank)?,
         None => model,
     };
+    session.saved()?;
     let led = Led { session, position: trainer.position, loss, seconds_per_epoch };
     Ok(Trained { model, led: Some(led) })
 }

@@ -7,8 +7,10 @@ use std::path::Path;
 
 /// Modules of the program that are plain Rust on the host. `trees` takes its search for splits and its devices from the
 /// kernels, `sampler` what is drawn, which say nothing of tensors there.
-const WITHOUT_TENSORS: &[&str] =
-    &["chart", "error", "memory", "metrics", "splitmix", "graph", "data", "sampler", "trees", "config", "live", "run"];
+const WITHOUT_TENSORS: &[&str] = &[
+    "chart", "error", "memory", "metrics", "splitmix", "timing", "graph", "data", "sampler", "trees", "config", "live",
+    "run",
+];
 
 /// Modules whose files still form larger circles; nothing may be added.
 const CIRCLES_LEFT: &[&str] = &["config", "trees"];

@@ -9,6 +9,7 @@
 //! is about chi-squared with one degree of freedom less than there are ranges, and has to lie more than 4.5 standard
 //! deviations and 10 above its mean.
 
+use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use crate::data::tables::UnknownCategories;
@@ -164,14 +165,18 @@ fn rows_of(of: &NodeType, wanted: &dyn Fn(u32) -> bool) -> Vec<usize> {
     all.into_iter().step_by(step).collect()
 }
 
-fn column(dataset: &Dataset, rows: &[usize], width: usize) -> Vec<Vec<f32>> {
-    let mut columns = vec![Vec::with_capacity(rows.len()); width];
-    if let Some(features) = &dataset.features {
-        for &row in rows {
-            features.row(row).zip(&mut columns).for_each(|(value, column)| column.push(value));
-        }
-    }
-    columns
+/// The features of some nodes, by column.
+fn columns_of(dataset: &Dataset, rows: &[usize]) -> Vec<Vec<f32>> {
+    let Some(features) = dataset.features.as_ref().filter(|features| features.dim() > 0) else { return Vec::new() };
+    let width = features.dim();
+    let mut values = vec![0.0; rows.len() * width];
+    values.par_chunks_exact_mut(width).zip(rows).for_each(|(row, &node)| features.read_row(node, row));
+    (0..width).into_par_iter().map(|at| values.iter().skip(at).step_by(width).copied().collect()).collect()
+}
+
+/// How the values of every column are distributed.
+fn distributions(columns: Vec<Vec<f32>>) -> Vec<Option<Distribution>> {
+    columns.into_par_iter().map(Distribution::of).collect()
 }
 
 /// The values of the edges that lead to nodes that `wanted` names, as a graph has them that a model reads, by column.
@@ -214,7 +219,6 @@ impl Profile {
         wanted: &dyn Fn(u32) -> bool,
         scored: &dyn Fn(u32) -> bool,
     ) -> Self {
-        let width = dataset.features.as_ref().map_or(0, |features| features.dim());
         let types = dataset.graph.node_types().iter().map(|node_type| {
             let rows = rows_of(node_type, wanted);
             let of_rows = |scores: &[f32]| {
@@ -223,16 +227,13 @@ impl Profile {
             };
             TypeProfile {
                 name: node_type.name.clone(),
-                columns: column(dataset, &rows, width).into_iter().map(Distribution::of).collect(),
+                columns: distributions(columns_of(dataset, &rows)),
                 scores: scores.and_then(of_rows),
             }
         });
         let relations = valued(dataset).map(|(relation, _)| {
-            let columns = edge_columns(dataset, relation, wanted);
-            RelationProfile {
-                name: relation.name.clone(),
-                columns: columns.into_iter().map(Distribution::of).collect(),
-            }
+            let columns = distributions(edge_columns(dataset, relation, wanted));
+            RelationProfile { name: relation.name.clone(), columns }
         });
         Self { node_types: types.collect(), relations: relations.collect() }
     }
@@ -254,7 +255,7 @@ impl Profile {
             let Some(node_type) = types.iter().find(|node_type| node_type.name == known.name) else { continue };
             let rows = rows_of(node_type, wanted);
             let width = dataset.features.as_ref().map_or(0, |features| features.dim());
-            let columns = if width == known.columns.len() { column(dataset, &rows, width) } else { Vec::new() };
+            let columns = if width == known.columns.len() { columns_of(dataset, &rows) } else { Vec::new() };
             let of = format!("{} nodes", known.name);
             let names = dataset.feature_names.as_deref();
             let name =

@@ -118,7 +118,7 @@ pub(super) fn run<B: GraphBackend>(
                 let stretch = options.stretch.map(|stretch| Stretch { share: 1.0, ..stretch.divided(left) });
                 let resume = begun.filter(|run| RunDir::open(run).is_ok_and(|run| last_file(&run).is_file()));
                 let options = RunOptions { resume, stretch, ..options.clone() };
-                let outcome = attention::run_on::<B>(&config, dataset, &fold, None, &options, device);
+                let outcome = attention::run_on::<B>(&config, dataset, &fold, &options, device);
                 outcome.map_err(|error| interrupted(error, run))?.run
             }
         };

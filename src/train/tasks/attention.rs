@@ -8,7 +8,7 @@ use burn::backend::Autodiff;
 use burn::tensor::backend::Backend;
 use burn::tensor::{DType, Tensor};
 use graphsieve_kernels::{DropEdge, GraphBackend};
-use ndarray::Array1;
+use ndarray::ArrayView1;
 use rayon::prelude::*;
 use serde::Serialize;
 
@@ -40,7 +40,7 @@ use crate::models::parameters::{Export, Parameters};
 use crate::models::precision::{as_data, dtype, dtype_on};
 use crate::models::receptive_field::ReceptiveField;
 use crate::models::weights::ModelSpec;
-use crate::run::baseline::BesideBaseline;
+use crate::run::baseline::{Baseline, BesideBaseline};
 use crate::run::bundle::Origin;
 use crate::run::bundle::drift::Profile;
 use crate::run::calibration::write_calibration;
@@ -49,8 +49,9 @@ use crate::run::known_labels::{KnownLabels, LABEL_COLUMNS, Seen};
 use crate::run::ranked::{LabelledEvents, Ranked};
 use crate::run::splits::{split_of, within};
 use crate::sampler::{EdgePlace, check_draw};
+use crate::timing::{alongside, timed};
 use crate::train::full::Full;
-use crate::train::loading::transferred;
+use crate::train::loading::{opened, transferred};
 use crate::train::plots::{self, Series};
 use crate::train::position::Position;
 use crate::train::ranks::{Rank, agree, alone, of_part, planned};
@@ -163,21 +164,18 @@ pub fn run<B: GraphBackend>(
     rank: Option<&Rank<B>>,
     device: &B::Device,
 ) -> Result<Option<Stage2Outcome>> {
-    let mut dataset = Dataset::open(&config.data.path)?.in_window(config.data.window)?;
+    let mut dataset = opened::<B>(&config.data.path, device)?.in_window(config.data.window)?;
     load_edges(config, &mut dataset)?;
     let labels = dataset.binary_labels(&config.data.path)?;
     let split = split_of(&dataset, &labels.entries, &config.split, config.seed)?;
-    let embeddings = config.data.embeddings.as_deref();
-    let origin = Origin::of("stage2", &config.data.path, &dataset, embeddings)?;
-    let origin = Some(&origin);
-    let Some(fitted) = fitted::<B>(config, &dataset, &split, origin, options, rank, device)? else {
+    let Some(fitted) = compared::<B>(config, &dataset, &split, Kind::Model, options, rank, device)? else {
         return Ok(None);
     };
-    finished(config, &dataset, &split, origin, fitted, rank, device)
+    finished(config, &dataset, &split, fitted, rank, device)
 }
 
-/// [`run`] on data that are read and labels that are divided already. Without an `origin` the run is a part of another
-/// one and leaves no model of its own.
+/// [`run`] on data that are read and labels that are divided already. The run is a part of another one and leaves no
+/// model of its own.
 ///
 /// # Errors
 /// As for [`run`].
@@ -185,12 +183,30 @@ pub fn run_on<B: GraphBackend>(
     config: &Stage2Config,
     dataset: &Dataset,
     split: &Split,
-    origin: Option<&Origin>,
     options: &RunOptions,
     device: &B::Device,
 ) -> Result<Stage2Outcome> {
-    let fitted = alone(fitted::<B>(config, dataset, split, origin, options, None, device)?);
-    Ok(alone(finished(config, dataset, split, origin, fitted, None, device)?))
+    let fitted = alone(compared::<B>(config, dataset, split, Kind::Part, options, None, device)?);
+    Ok(alone(finished(config, dataset, split, fitted, None, device)?))
+}
+
+/// [`fitted`], beside the logistic regression that rank 0 compares it with.
+fn compared<B: GraphBackend>(
+    config: &Stage2Config,
+    dataset: &Dataset,
+    split: &Split,
+    kind: Kind,
+    options: &RunOptions,
+    rank: Option<&Rank<B>>,
+    device: &B::Device,
+) -> Result<Option<Fitted<B>>> {
+    let leads = rank.is_none_or(|rank| rank.rank() == 0);
+    let baseline = || if leads { Baseline::of(dataset, split) } else { Ok(None) };
+    let (baseline, fitted) = alongside("the logistic regression", baseline, || {
+        fitted::<B>(config, dataset, split, kind, options, rank, device)
+    });
+    let Some(fitted) = fitted? else { return Ok(None) };
+    Ok(Some(Fitted { baseline: baseline?, ..fitted }))
 }
 
 /// What a trained network leaves, on rank 0; the others score with it where they can.
@@ -198,13 +214,12 @@ fn finished<B: GraphBackend>(
     config: &Stage2Config,
     dataset: &Dataset,
     split: &Split,
-    origin: Option<&Origin>,
     fitted: Fitted<B>,
     rank: Option<&Rank<B>>,
     device: &B::Device,
 ) -> Result<Option<Stage2Outcome>> {
     let host = &dataset.graph;
-    let Fitted { trained: Trained { model, led }, task, known, features, of_all } = fitted;
+    let Fitted { trained: Trained { model, led }, task, known, features, of_all, origin, baseline } = fitted;
     let rank = rank.filter(|_| task.scores_together());
     if led.is_none() && rank.is_none() {
         return Ok(None);
@@ -217,27 +232,38 @@ fn finished<B: GraphBackend>(
             Attention::<B>::open(config, host, features, split, of_all.clone(), rank, device)?.0
         }
     };
-    let HostScored { scores, embeddings } = task.scored(&model, None, rank)?;
+    let HostScored { scores, embeddings } = timed("scoring all nodes", || task.scored(&model, None, rank))?;
     let Some(Led { session, position, seconds_per_epoch, .. }) = led else { return Ok(None) };
-    write_npy_f32(session.run.output(STAGE2_SCORES_FILE), &Array1::from_vec(scores.clone()))?;
-    write_npy_f32(session.run.output(STAGE2_EMBEDDINGS_FILE), &embeddings.as_f32())?;
-    let outcome = Stage2Outcome {
-        run: session.run.path().to_path_buf(),
-        best_epoch: position.best_epoch,
-        evaluation: evaluate_split(&scores, dataset, split)?,
-        baseline: BesideBaseline::of(dataset, split, config.early_stop.metric, &scores)?,
-        seconds_per_epoch,
+    let run = &session.run;
+    let write = || {
+        write_npy_f32(run.output(STAGE2_SCORES_FILE), &ArrayView1::from(&scores))?;
+        write_npy_f32(run.output(STAGE2_EMBEDDINGS_FILE), &embeddings.as_f32())
     };
-    if let Some(of_all) = &of_all {
-        of_all.write(session.run.path(), dataset)?;
-    }
-    write_calibration(&session.run, &scores, split)?;
-    atomic_write(session.run.output(EVALUATION_FILE), |file| Ok(serde_json::to_writer_pretty(file, &outcome)?))?;
-    if let Some(origin) = origin {
-        origin.finish(&session.run, &Profile::of_training(dataset, Some(&scores), &split.train))?;
-    }
-    if config.output.plots {
-        plot(&session, &scores, split, outcome.evaluation.threshold)?;
+    let judge = || -> Result<_> {
+        let outcome = Stage2Outcome {
+            run: run.path().to_path_buf(),
+            best_epoch: position.best_epoch,
+            evaluation: timed("the evaluation", || evaluate_split(&scores, dataset, split))?,
+            baseline: BesideBaseline::with(baseline.as_ref(), dataset, split, config.early_stop.metric, &scores)?,
+            seconds_per_epoch,
+        };
+        if let Some(of_all) = &of_all {
+            of_all.write(run.path(), dataset)?;
+        }
+        write_calibration(run, &scores, split)?;
+        if config.output.plots {
+            plot(&session, &scores, split, outcome.evaluation.threshold)?;
+        }
+        let profile = || Profile::of_training(dataset, Some(&scores), &split.train);
+        Ok((outcome, origin.map(|origin| (origin, timed("the profile", profile)))))
+    };
+    // Embeddings are as large as the hidden layer: the disk takes the longest.
+    let (written, judged) = alongside("writing scores and embeddings", write, judge);
+    written?;
+    let (outcome, profile) = judged?;
+    atomic_write(run.output(EVALUATION_FILE), |file| Ok(serde_json::to_writer_pretty(file, &outcome)?))?;
+    if let Some((origin, profile)) = profile {
+        origin.finish(run, &profile)?;
     }
     session.finish(&best_in_words(config, &position));
     Ok(Some(outcome))
@@ -260,7 +286,7 @@ pub fn validated<B: GraphBackend>(
     device: &B::Device,
 ) -> Result<Validated> {
     let dataset = with_edges(config, dataset)?;
-    let fitted = fitted::<B>(config, &dataset, split, None, options, None, device)?;
+    let fitted = fitted::<B>(config, &dataset, split, Kind::Part, options, None, device)?;
     let Fitted { trained: Trained { model, led }, task, known, .. } = alone(fitted);
     let Led { session, position, .. } = alone(led);
     assert!(known.is_none() || also.is_empty(), "the nodes of a part of the data have other numbers");
@@ -276,6 +302,15 @@ pub fn validated<B: GraphBackend>(
     })
 }
 
+/// What a run is.
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    /// A model, which remembers its data.
+    Model,
+    /// A part of another run.
+    Part,
+}
+
 /// A trained network, and what it was trained on.
 struct Fitted<B: GraphBackend> {
     trained: Trained<TripleStreamGat<B>>,
@@ -284,13 +319,17 @@ struct Fitted<B: GraphBackend> {
     known: Option<Subset>,
     features: Features,
     of_all: Option<KnownLabels>,
+    /// Of a model of its own.
+    origin: Option<Origin>,
+    /// Where the network is compared with one.
+    baseline: Option<Baseline>,
 }
 
 fn fitted<B: GraphBackend>(
     config: &Stage2Config,
     dataset: &Dataset,
     split: &Split,
-    origin: Option<&Origin>,
+    kind: Kind,
     options: &RunOptions,
     rank: Option<&Rank<B>>,
     device: &B::Device,
@@ -316,22 +355,33 @@ fn fitted<B: GraphBackend>(
         Some(known) => (known.rows_of(&features), labels_of(part, labels)),
     };
     let toml = RunConfig::Stage2(config.clone()).to_toml()?;
-    if let Some(rank) = rank {
-        let input = match config.data.input {
-            Stage2Input::Features => None,
-            Stage2Input::Embeddings => Some(&features),
-        };
-        agree::<B>(rank, &toml, origin, input)?;
-    }
-    let (task, decisions) = Attention::<B>::open(config, &part.graph, rows, labels, of_part, rank, device)?;
+    let read = || -> Result<Option<Origin>> {
+        let of_model = || Origin::of("stage2", &config.data.path, dataset, config.data.embeddings.as_deref());
+        (kind == Kind::Model).then(of_model).transpose()
+    };
+    let open = || Attention::<B>::open(config, &part.graph, rows, labels, of_part, rank, device);
+    let (origin, opened) = match rank {
+        None => alongside("digests of the data", read, open),
+        // They agree on the data before they do anything together.
+        Some(rank) => {
+            let origin = read()?;
+            let input = match config.data.input {
+                Stage2Input::Features => None,
+                Stage2Input::Embeddings => Some(&features),
+            };
+            agree::<B>(rank, &toml, origin.as_ref(), input)?;
+            (Ok(origin), open())
+        }
+    };
+    let (origin, (task, decisions)) = (origin?, opened?);
     let task = Attention { events, ..task };
     let of_part = known.as_ref().map(|known| part_note(known, dataset));
     let filled = filling.as_ref().and_then(|filling| dataset.filling_note(filling));
     let notes: Vec<String> = dataset.notes.iter().cloned().chain(decisions).chain(of_part).chain(filled).collect();
     let (runs, name, seed) = (&config.output.dir, &config.name, config.seed);
-    let place = Place { runs, name, seed, config: &toml, origin, filling: filling.as_ref() };
+    let place = Place { runs, name, seed, config: &toml, origin: origin.as_ref(), filling: filling.as_ref() };
     let trained = trainer::train(&task, &place, options, &notes, rank, device)?;
-    Ok(trained.map(|trained| Fitted { trained, task, known, features, of_all }))
+    Ok(trained.map(|trained| Fitted { trained, task, known, features, of_all, origin, baseline: None }))
 }
 
 impl<B: GraphBackend> Attention<B> {
@@ -369,13 +419,13 @@ impl<B: GraphBackend> Attention<B> {
             notes.push(how);
             Placement::Host { store, features }
         } else {
-            let x = upload_features(host.node_types(), &features, storage, device)?;
+            let x = timed("uploading features", || upload_features(host.node_types(), &features, storage, device))?;
             let several = rank.filter(|rank| rank.ranks() > 1);
             let division = several.and_then(|rank| Division::balanced(host, rank.ranks()).map(|of| (rank.rank(), of)));
             notes.extend(several.map(|_| shared_work(config.train.rows, division.as_ref().map(|(_, of)| of))));
             match division {
                 Some(division) => Placement::of_rank(host, division, x, config.train.rows, device)?,
-                None => Placement::on_device(DeviceGraph::upload(host, device)?, x),
+                None => Placement::on_device(timed("uploading the graph", || DeviceGraph::upload(host, device))?, x),
             }
         };
         let labels = [split.train.clone(), split.validation.clone()];

@@ -15,7 +15,7 @@ use super::auto_encoder_batches::{PairBatch, pairs_of_epoch, parts};
 use crate::config::{EMBEDDINGS_FILE, LoaderMode, Rows, RunConfig, Stage1Config, TrainConfig};
 use crate::data::edge_split::EdgeSplit;
 use crate::error::{Error, Result};
-use crate::graph::{Dataset, Features, HeteroGraph, Relation, Spill, atomic_write, write_npy_f32};
+use crate::graph::{Features, HeteroGraph, Relation, Spill, atomic_write, write_npy_f32};
 use crate::infer::layerwise_embeddings::embeddings;
 use crate::infer::plan;
 use crate::infer::tree_table::reconstruction_scores;
@@ -33,9 +33,10 @@ use crate::run::bundle::Origin;
 use crate::run::bundle::drift::Profile;
 use crate::run::evaluation::EVALUATION_FILE;
 use crate::sampler::check_draw;
+use crate::timing::{alongside, timed};
 use crate::train::edges::{LabelledPairs, Purpose, held_out_pairs, labelled_pairs};
 use crate::train::full::Full;
-use crate::train::loading::transferred;
+use crate::train::loading::{opened, transferred};
 use crate::train::plots::{self, Series};
 use crate::train::position::Position;
 use crate::train::ranks::{Rank, agree, failed, of_part, planned, settled};
@@ -137,7 +138,7 @@ pub fn run<B: GraphBackend>(
     rank: Option<&Rank<B>>,
     device: &B::Device,
 ) -> Result<Option<Stage1Outcome>> {
-    let mut dataset = Dataset::open(&config.data.path)?.in_window(config.data.window)?;
+    let mut dataset = opened::<B>(&config.data.path, device)?.in_window(config.data.window)?;
     if config.model.edge_weights {
         dataset.load_edge_weights("model.edge_weights")?;
     }
@@ -168,10 +169,14 @@ pub fn run<B: GraphBackend>(
         );
     }
     let toml = RunConfig::Stage1(config.clone()).to_toml()?;
-    let origin = Origin::of("stage1", &config.data.path, &dataset, None)?;
-    if let Some(rank) = rank {
+    let read = || Origin::of("stage1", &config.data.path, &dataset, None);
+    // Several ranks agree on the data before they do anything together.
+    let agreed = |rank: &Rank<B>| -> Result<Origin> {
+        let origin = read()?;
         agree::<B>(rank, &toml, Some(&origin), None)?;
-    }
+        Ok(origin)
+    };
+    let agreed = rank.map(agreed).transpose()?;
     let plan = planned::<B>(plan::auto_encoder::<B>(config, &training, features.dim(), device), rank, device)?;
     if config.loader.mode != LoaderMode::Full {
         notes.push(plan.to_string());
@@ -179,7 +184,11 @@ pub fn run<B: GraphBackend>(
     let open = |graph: &HeteroGraph, features: &Features, rank: Option<&Rank<B>>| {
         AutoEncoder::<B>::open(config, graph, features, causal, plan.sampled, rank, device)
     };
-    let (task, how) = open(&training, of_training, rank)?;
+    let (origin, opened) = match agreed {
+        None => alongside("digests of the data", read, || open(&training, of_training, rank)),
+        Some(origin) => (Ok(origin), open(&training, of_training, rank)),
+    };
+    let (origin, (task, how)) = (origin?, opened?);
     notes.extend(how);
     let (runs, name, seed) = (&config.output.dir, &config.name, config.seed);
     let place = Place { runs, name, seed, config: &toml, origin: Some(&origin), filling: filling.as_ref() };
@@ -191,7 +200,7 @@ pub fn run<B: GraphBackend>(
     if led.is_none() && rank.is_none() {
         return Ok(None);
     }
-    let z = task.embed_all(&model, rank)?;
+    let z = timed("embedding all nodes", || task.embed_all(&model, rank))?;
     let of_pairs = |host: &HeteroGraph, drawn: &[LabelledPairs]| match led.is_some() {
         true => metrics::<B>(host, drawn, z.as_f32(), device),
         // Rank 0 alone tells.
@@ -215,12 +224,16 @@ pub fn run<B: GraphBackend>(
     };
     let Some(Led { session, loss, seconds_per_epoch, .. }) = led else { return Ok(None) };
     let embeddings = session.run.output(EMBEDDINGS_FILE);
-    write_npy_f32(&embeddings, &z.as_f32())?;
+    let write = || write_npy_f32(&embeddings, &z.as_f32());
+    let (written, profile) = alongside("writing embeddings", write, || {
+        let scores = timed("scores of all nodes", || reconstruction_scores(&dataset.graph, z.as_f32()));
+        timed("the profile", || Profile::of_training::<u8>(&dataset, Some(&scores), &[]))
+    });
+    written?;
     let run = session.run.path().to_path_buf();
-    let scores = reconstruction_scores(&dataset.graph, z.as_f32());
     let outcome = Stage1Outcome { run, embeddings, held_out, trained_on, loss, seconds_per_epoch };
     atomic_write(session.run.output(EVALUATION_FILE), |file| Ok(serde_json::to_writer_pretty(file, &outcome)?))?;
-    origin.finish(&session.run, &Profile::of_training::<u8>(&dataset, Some(&scores), &[]))?;
+    origin.finish(&session.run, &profile)?;
     if config.output.plots {
         plot(&session)?;
     }
@@ -252,7 +265,7 @@ impl<B: GraphBackend> AutoEncoder<B> {
         let spec = AutoEncoderSpec::of(&config.model, host, features.dim(), causal);
         let host = spec.reading(host.clone());
         if !sampled {
-            let x = upload_features(host.node_types(), features, dtype, device)?;
+            let x = timed("uploading features", || upload_features(host.node_types(), features, dtype, device))?;
             let several = rank.filter(|rank| rank.ranks() > 1);
             let division = several.and_then(|rank| Some((rank.rank(), Division::balanced(&host, rank.ranks())?)));
             let reachable = match (&division, config.train.rows) {
@@ -270,7 +283,7 @@ impl<B: GraphBackend> AutoEncoder<B> {
                 let (config, host, device) = (config.clone(), Arc::new(host), device.clone());
                 return Ok((Self { config, spec, host, placement, device }, Some(how)));
             }
-            let graph = DeviceGraph::<Autodiff<B>>::upload(&host, device)?;
+            let graph = timed("uploading the graph", || DeviceGraph::<Autodiff<B>>::upload(&host, device))?;
             let alone = several.map(|_| "every rank has the whole graph: a part of it would have no rows".into());
             return Ok((Self::with(config, spec, host, graph, x, device), reachable.or(alone)));
         }
