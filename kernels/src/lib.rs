@@ -77,7 +77,7 @@ pub use collective::{NcclConfig, probe_nccl};
 pub use graph::csr::self_loops::{LoopValue, SelfLoops};
 pub use graph::csr::{Csr, CsrArrays, CsrError};
 pub use graph::drop_edge::DropEdge;
-pub use graph::node_marks::{NodeMarks, NodeSetBackend};
+pub use graph::node_marks::{NodeMarks, NodeSetBackend, PendingCounts, PendingSets};
 pub use graph::node_set::NodeSet;
 pub use graph::row_index::{PairIndex, PairList, RowIndex, RowList};
 pub use graph::upload::{RowIds, RowNumbers, UploadBackend, upload_together};

@@ -38,7 +38,7 @@ use crate::models::device_graph::{DeviceGraph, upload_features};
 use crate::models::graph_part::{Division, GraphPart};
 use crate::models::parameters::{Export, Parameters};
 use crate::models::precision::{as_data, dtype, dtype_on};
-use crate::models::receptive_field::ReceptiveField;
+use crate::models::receptive_field::{PendingField, ReceptiveField};
 use crate::models::weights::ModelSpec;
 use crate::run::baseline::BesideBaseline;
 use crate::run::bundle::Origin;
@@ -444,6 +444,11 @@ impl<B: GraphBackend> Attention<B> {
         (rate > 0.0).then_some(PassDropout { rate, seed, step: [epoch as u32, part] })
     }
 
+    /// DropEdge of an epoch.
+    fn drop_edge(&self, epoch: usize) -> EpochDrop {
+        EpochDrop { rate: self.config.drop_edge.rate, seed: self.config.seed, epoch: epoch as u32 }
+    }
+
     /// The data type of features and hidden vectors.
     fn dtype(&self) -> DType {
         dtype(self.config.train.precision)
@@ -565,6 +570,8 @@ impl<B: GraphBackend> Task<B> for Attention<B> {
     type Model = TripleStreamGat<Autodiff<B>>;
     type Inner = TripleStreamGat<B>;
     type Input = EpochInput;
+    /// The rows that the loss depends on, where the whole graph is on the device.
+    type Begun = Option<PendingField<Autodiff<B>>>;
     type Part = BatchInput;
     type Detail = ();
     type Figures = Ranked;
@@ -626,29 +633,38 @@ impl<B: GraphBackend> Task<B> for Attention<B> {
         }
     }
 
-    fn epoch(&self, model: &Self::Model, input: EpochInput, rank: Option<&Rank<B>>) -> Result<Losses<B>> {
+    fn begin(&self, input: &mut EpochInput) -> Self::Begun {
+        let Placement::Device { graph: OnDevice::Whole(graph), .. } = &self.placement else { return None };
+        let pass = Pass { drop_edge: Some(self.drop_edge(input.epoch)), ..Pass::default() };
+        let drops = |relation: &_| pass.drop_of(graph, 1, relation);
+        Some(ReceptiveField::begin_rows(graph, input.nodes.take(), drops, &self.device))
+    }
+
+    fn epoch(
+        &self,
+        model: &Self::Model,
+        input: EpochInput,
+        field: Self::Begun,
+        rank: Option<&Rank<B>>,
+    ) -> Result<Losses<B>> {
         let Placement::Device { graph, x, .. } = &self.placement else {
             unreachable!("epochs over the whole graph have it on the device")
         };
-        let EpochInput { epoch, nodes, loss, labels, shard } = input;
+        let EpochInput { epoch, loss, labels, shard, .. } = input;
         let x = labels.map_or_else(|| x.clone(), |columns| beside(x, columns));
         let (config, device) = (&self.config, &self.device);
-        let drop_edge = EpochDrop { rate: config.drop_edge.rate, seed: config.seed, epoch: epoch as u32 };
         // Where all rows are computed, their numbers are those of the nodes, and all ranks drop the same.
         let of_rows = if config.train.rows == Rows::All { Shard::WHOLE } else { shard };
         let pass = Pass {
-            drop_edge: Some(drop_edge),
+            drop_edge: Some(self.drop_edge(epoch)),
             chunk_rows: config.train.chunk_size,
             recompute: config.model.recompute,
             dropout: self.dropout(epoch as u64, 0, of_rows),
         };
-        let logits = match graph {
-            OnDevice::Whole(graph) => {
-                let drops = |relation: &_| pass.drop_of(graph, 1, relation);
-                let field = ReceptiveField::of_rows(graph, nodes, drops, device);
-                model.logits(model.embed(graph, &field, &x, pass))
-            }
-            OnDevice::Part(part, _) => divided::embedded(model, part, &x, pass, of_part(rank))?.1,
+        let logits = match (graph, field) {
+            (OnDevice::Whole(graph), Some(field)) => model.logits(model.embed(graph, &field.end(), &x, pass)),
+            (OnDevice::Whole(_), None) => unreachable!("an epoch over the whole graph begins there"),
+            (OnDevice::Part(part, _), _) => divided::embedded(model, part, &x, pass, of_part(rank))?.1,
         };
         Ok(loss.of(logits, self.weights, device))
     }

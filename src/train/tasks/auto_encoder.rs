@@ -27,7 +27,7 @@ use crate::models::device_graph::{DeviceGraph, check_device, upload_features};
 use crate::models::graph_part::{Division, GraphPart, by_node};
 use crate::models::parameters::{Export, Parameters, rows_to_host};
 use crate::models::precision::{as_data, dtype, dtype_on};
-use crate::models::receptive_field::ReceptiveField;
+use crate::models::receptive_field::{PendingField, ReceptiveField};
 use crate::models::weights::ModelSpec;
 use crate::run::bundle::Origin;
 use crate::run::bundle::drift::Profile;
@@ -405,6 +405,8 @@ impl<B: GraphBackend> Task<B> for AutoEncoder<B> {
     type Inner = TripleStreamGae<B>;
     /// The pairs of a rank in an epoch with the labels of all ranks' pairs, and the temperature.
     type Input = ((Pairs, Vec<Vec<u8>>), f64);
+    /// The rows that the pairs depend on, where the graph is on the device.
+    type Begun = Option<PendingField<Autodiff<B>>>;
     type Part = PairBatch;
     type Detail = Vec<PairLogits<B>>;
     type Figures = EdgeMetrics;
@@ -461,25 +463,30 @@ impl<B: GraphBackend> Task<B> for AutoEncoder<B> {
         }
     }
 
+    fn begin(&self, ((pairs, _), _): &mut Self::Input) -> Self::Begun {
+        let Placement::Device(on_device) = &self.placement else { return None };
+        Some(ReceptiveField::begin_rows(&on_device.graph, pairs.nodes.take(), |_| None, &self.device))
+    }
+
     fn epoch(
         &self,
         model: &Self::Model,
-        ((mut pairs, labels), tau): Self::Input,
+        ((pairs, labels), tau): Self::Input,
+        field: Self::Begun,
         rank: Option<&Rank<B>>,
     ) -> Result<Losses<B, Self::Detail>> {
         if pairs.targets.is_empty() {
             return Err(no_edges());
         }
-        let on_device = match &self.placement {
-            Placement::Device(on_device) => on_device,
-            Placement::Divided(inputs, _) => {
+        let (on_device, field) = match (&self.placement, field) {
+            (Placement::Device(on_device), Some(field)) => (on_device, field.end()),
+            (Placement::Divided(inputs, _), _) => {
                 let z = model.embed_divided(inputs, of_part(rank)).map_err(failed)?;
                 return Ok(self.scored(pairs, &[z], tau, labels));
             }
-            Placement::Host { .. } => unreachable!("epochs over the whole graph have it on the device"),
+            _ => unreachable!("epochs over the whole graph have it on the device, and begin there"),
         };
         let OnDevice { graph, normalisation, inputs } = &**on_device;
-        let field = ReceptiveField::of_rows(graph, pairs.nodes.take(), |_| None, &self.device);
         let z = model.embed(graph, &field, normalisation, inputs);
         Ok(self.scored(pairs, &z, tau, labels))
     }
