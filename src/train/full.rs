@@ -2,10 +2,10 @@
 
 use super::prefetch::Prefetch;
 
-/// What the host prepares of every epoch, in order, and what the device has begun of the next one.
+/// What the host prepares of every epoch, in order, and the next one as the device has begun it.
 pub struct Full<I, D> {
     next: Box<dyn FnMut() -> Option<I>>,
-    ahead: Option<(I, D)>,
+    ahead: Option<D>,
 }
 
 impl<I: 'static, D> Full<I, D> {
@@ -26,17 +26,10 @@ impl<I: 'static, D> Full<I, D> {
 }
 
 impl<I, D> Full<I, D> {
-    /// The input of the next epoch, with what `begin` made of it while the epoch before was queued; the one behind it
-    /// begins now.
-    pub fn next_input(&mut self, begin: impl Fn(&mut I) -> D) -> (I, D) {
-        let Self { next, ahead } = self;
-        let mut begun = || {
-            let mut input = next()?;
-            let on_device = begin(&mut input);
-            Some((input, on_device))
-        };
-        let now = ahead.take().or_else(&mut begun);
-        *ahead = begun();
+    /// The next epoch as `begin` has begun it, in front of the epoch before; the one behind it begins now.
+    pub fn next_begun(&mut self, begin: impl Fn(I) -> D) -> D {
+        let now = self.ahead.take().or_else(|| (self.next)().map(&begin));
+        self.ahead = (self.next)().map(begin);
         now.unwrap_or_else(|| unreachable!("one input per epoch"))
     }
 }
@@ -51,12 +44,12 @@ mod tests {
     fn every_epoch_begins_once_before_the_one_in_front_of_it_is_given() {
         let (begun, mut full) = (RefCell::new(Vec::new()), Full::prefetched(2, 4, |epoch| epoch));
         let mut next = || {
-            full.next_input(|epoch| {
-                begun.borrow_mut().push(*epoch);
-                *epoch * 10
+            full.next_begun(|epoch| {
+                begun.borrow_mut().push(epoch);
+                epoch * 10
             })
         };
-        for (given, begun_then) in [((2, 20), vec![2, 3]), ((3, 30), vec![2, 3, 4]), ((4, 40), vec![2, 3, 4])] {
+        for (given, begun_then) in [(20, vec![2, 3]), (30, vec![2, 3, 4]), (40, vec![2, 3, 4])] {
             assert_eq!(next(), given);
             assert_eq!(*begun.borrow(), begun_then);
         }

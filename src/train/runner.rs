@@ -47,9 +47,9 @@ impl<B: GraphBackend, T: Task<B>> Runner<B, T> {
     pub fn next(&mut self, task: &T, model: &T::Model, rank: Option<&Rank<B>>) -> Result<Step<B, T::Detail>> {
         match self {
             Runner::Full(full) => {
-                let (input, begun) = full.next_input(|input| task.begin(input));
+                let begun = full.next_begun(|input| task.begin(input));
                 let turn = autodiff_turn();
-                Ok(Step { losses: task.epoch(model, input, begun, rank)?, share: 1.0, last: true, turn })
+                Ok(Step { losses: task.epoch(model, begun, rank)?, share: 1.0, last: true, turn })
             }
             Runner::Sampled(sampled) => {
                 let (batch, share, last) = sampled.next_batch(rank)?;

@@ -46,7 +46,7 @@ pub trait Task<B: GraphBackend>: Sized {
     type Inner: Module<B>;
     /// What the host prepares of an epoch over the whole graph.
     type Input;
-    /// What the device has begun of an epoch over the whole graph.
+    /// The same when the device has begun the epoch.
     type Begun;
     /// What a mini-batch brings along with its graph.
     type Part: Send + 'static;
@@ -106,21 +106,16 @@ pub trait Task<B: GraphBackend>: Sized {
     /// Entries of adjacencies that an epoch visits; 0 where they are sampled.
     fn edges_per_epoch(&self) -> usize;
 
-    /// Begins on the device what of an epoch over the whole graph does not depend on the model: an epoch ahead, so that
-    /// no step waits for it.
-    fn begin(&self, input: &mut Self::Input) -> Self::Begun;
+    /// Begins an epoch over the whole graph on the device, as far as it does not depend on the model: an epoch ahead, so
+    /// that no step waits for a copy from or to the host.
+    fn begin(&self, input: Self::Input) -> Self::Begun;
 
     /// The loss of an epoch over the whole graph, or the part of it of one of several ranks.
     ///
     /// # Errors
     /// A graph that has nothing to learn from; a rank that fails.
-    fn epoch(
-        &self,
-        model: &Self::Model,
-        input: Self::Input,
-        begun: Self::Begun,
-        rank: Option<&Rank<B>>,
-    ) -> Result<Losses<B, Self::Detail>>;
+    fn epoch(&self, model: &Self::Model, begun: Self::Begun, rank: Option<&Rank<B>>)
+    -> Result<Losses<B, Self::Detail>>;
 
     /// What a validation reads of an epoch of all ranks, from what each of them has of it.
     ///

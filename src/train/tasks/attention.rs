@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use super::attention_batches::{BatchInput, parts, sampler};
 use super::attention_divided as divided;
-use super::attention_loss::{GroupedLoss, LossInput, LossWeights, edges_of_epoch};
+use super::attention_loss::{DeviceLoss, GroupedLoss, LossInput, LossWeights, edges_of_epoch};
 use crate::config::{
     LoaderMode, RankingMetric, Rows, RunConfig, STAGE2_EMBEDDINGS_FILE, STAGE2_SCORES_FILE, Stage2Config, Stage2Input,
     Stage2Model, TrainConfig,
@@ -148,6 +148,16 @@ pub struct EpochInput {
     /// By type: columns of labels.
     labels: Option<Vec<Vec<f32>>>,
     /// The part of the loss that this is.
+    shard: Shard,
+}
+
+/// The same when the device has begun it.
+pub struct BegunEpoch<B: GraphBackend> {
+    epoch: usize,
+    /// The rows that the loss depends on, where the whole graph is on the device.
+    field: Option<PendingField<Autodiff<B>>>,
+    loss: DeviceLoss<B>,
+    labels: Option<Vec<Vec<f32>>>,
     shard: Shard,
 }
 
@@ -570,8 +580,7 @@ impl<B: GraphBackend> Task<B> for Attention<B> {
     type Model = TripleStreamGat<Autodiff<B>>;
     type Inner = TripleStreamGat<B>;
     type Input = EpochInput;
-    /// The rows that the loss depends on, where the whole graph is on the device.
-    type Begun = Option<PendingField<Autodiff<B>>>;
+    type Begun = BegunEpoch<B>;
     type Part = BatchInput;
     type Detail = ();
     type Figures = Ranked;
@@ -633,26 +642,25 @@ impl<B: GraphBackend> Task<B> for Attention<B> {
         }
     }
 
-    fn begin(&self, input: &mut EpochInput) -> Self::Begun {
-        let Placement::Device { graph: OnDevice::Whole(graph), .. } = &self.placement else { return None };
-        let pass = Pass { drop_edge: Some(self.drop_edge(input.epoch)), ..Pass::default() };
-        let drops = |relation: &_| pass.drop_of(graph, 1, relation);
-        Some(ReceptiveField::begin_rows(graph, input.nodes.take(), drops, &self.device))
+    fn begin(&self, EpochInput { epoch, nodes, loss, labels, shard }: EpochInput) -> BegunEpoch<B> {
+        let pass = Pass { drop_edge: Some(self.drop_edge(epoch)), ..Pass::default() };
+        let field = match &self.placement {
+            Placement::Device { graph: OnDevice::Whole(graph), .. } => {
+                let drops = |relation: &_| pass.drop_of(graph, 1, relation);
+                Some(ReceptiveField::begin_rows(graph, nodes, drops, &self.device))
+            }
+            _ => None,
+        };
+        BegunEpoch { epoch, field, loss: loss.upload(&self.device), labels, shard }
     }
 
-    fn epoch(
-        &self,
-        model: &Self::Model,
-        input: EpochInput,
-        field: Self::Begun,
-        rank: Option<&Rank<B>>,
-    ) -> Result<Losses<B>> {
+    fn epoch(&self, model: &Self::Model, begun: BegunEpoch<B>, rank: Option<&Rank<B>>) -> Result<Losses<B>> {
         let Placement::Device { graph, x, .. } = &self.placement else {
             unreachable!("epochs over the whole graph have it on the device")
         };
-        let EpochInput { epoch, loss, labels, shard, .. } = input;
+        let BegunEpoch { epoch, field, loss, labels, shard } = begun;
         let x = labels.map_or_else(|| x.clone(), |columns| beside(x, columns));
-        let (config, device) = (&self.config, &self.device);
+        let config = &self.config;
         // Where all rows are computed, their numbers are those of the nodes, and all ranks drop the same.
         let of_rows = if config.train.rows == Rows::All { Shard::WHOLE } else { shard };
         let pass = Pass {
@@ -666,7 +674,7 @@ impl<B: GraphBackend> Task<B> for Attention<B> {
             (OnDevice::Whole(_), None) => unreachable!("an epoch over the whole graph begins there"),
             (OnDevice::Part(part, _), _) => divided::embedded(model, part, &x, pass, of_part(rank))?.1,
         };
-        Ok(loss.of(logits, self.weights, device))
+        Ok(loss.of(logits, self.weights))
     }
 
     fn batch(&self, model: &Self::Model, batch: Batch<Autodiff<B>, BatchInput>) -> Result<Losses<B>> {

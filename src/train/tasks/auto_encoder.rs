@@ -39,7 +39,7 @@ use crate::train::loading::transferred;
 use crate::train::plots::{self, Series};
 use crate::train::position::Position;
 use crate::train::ranks::{Rank, agree, failed, of_part, planned, settled};
-use crate::train::reconstruction::{EdgeMetrics, PairRows, Pairs, Scored, edge_metrics, metrics};
+use crate::train::reconstruction::{DevicePairs, EdgeMetrics, PairRows, Pairs, Scored, edge_metrics, metrics};
 use crate::train::runner::Runner;
 use crate::train::sampled::{Sampled, Sampling};
 use crate::train::session::{RunOptions, Session, part_note};
@@ -369,12 +369,12 @@ impl<B: GraphBackend> AutoEncoder<B> {
     /// The loss of pairs of the rows of `z`; `labels` are those of all ranks' pairs.
     fn scored(
         &self,
-        pairs: Pairs,
+        pairs: DevicePairs<Autodiff<B>>,
         z: &[Tensor<Autodiff<B>, 2>],
         tau: f64,
         labels: Vec<Vec<u8>>,
     ) -> Losses<B, Vec<PairLogits<B>>> {
-        let Scored { loss, logits, .. } = pairs.score(z, tau, &self.device);
+        let Scored { loss, logits, .. } = pairs.score(z, tau);
         Losses { loss, terms: Vec::new(), detail: vec![(logits.inner(), labels)] }
     }
 
@@ -400,13 +400,24 @@ impl<B: GraphBackend> AutoEncoder<B> {
     }
 }
 
+/// An epoch that the device has begun.
+pub struct BegunEpoch<B: GraphBackend> {
+    /// The rows that the pairs depend on, where the whole graph is on the device.
+    field: Option<PendingField<Autodiff<B>>>,
+    /// Those of this rank.
+    pairs: DevicePairs<Autodiff<B>>,
+    /// Of all ranks' pairs.
+    labels: Vec<Vec<u8>>,
+    /// The temperature.
+    tau: f64,
+}
+
 impl<B: GraphBackend> Task<B> for AutoEncoder<B> {
     type Model = TripleStreamGae<Autodiff<B>>;
     type Inner = TripleStreamGae<B>;
     /// The pairs of a rank in an epoch with the labels of all ranks' pairs, and the temperature.
     type Input = ((Pairs, Vec<Vec<u8>>), f64);
-    /// The rows that the pairs depend on, where the graph is on the device.
-    type Begun = Option<PendingField<Autodiff<B>>>;
+    type Begun = Option<BegunEpoch<B>>;
     type Part = PairBatch;
     type Detail = Vec<PairLogits<B>>;
     type Figures = EdgeMetrics;
@@ -463,21 +474,27 @@ impl<B: GraphBackend> Task<B> for AutoEncoder<B> {
         }
     }
 
-    fn begin(&self, ((pairs, _), _): &mut Self::Input) -> Self::Begun {
-        let Placement::Device(on_device) = &self.placement else { return None };
-        Some(ReceptiveField::begin_rows(&on_device.graph, pairs.nodes.take(), |_| None, &self.device))
+    /// Nothing of an epoch without pairs.
+    fn begin(&self, ((mut pairs, labels), tau): Self::Input) -> Self::Begun {
+        if pairs.targets.is_empty() {
+            return None;
+        }
+        let field = match &self.placement {
+            Placement::Device(on_device) => {
+                Some(ReceptiveField::begin_rows(&on_device.graph, pairs.nodes.take(), |_| None, &self.device))
+            }
+            _ => None,
+        };
+        Some(BegunEpoch { field, pairs: pairs.upload(&self.device), labels, tau })
     }
 
     fn epoch(
         &self,
         model: &Self::Model,
-        ((pairs, labels), tau): Self::Input,
-        field: Self::Begun,
+        begun: Self::Begun,
         rank: Option<&Rank<B>>,
     ) -> Result<Losses<B, Self::Detail>> {
-        if pairs.targets.is_empty() {
-            return Err(no_edges());
-        }
+        let BegunEpoch { field, pairs, labels, tau } = begun.ok_or_else(no_edges)?;
         let (on_device, field) = match (&self.placement, field) {
             (Placement::Device(on_device), Some(field)) => (on_device, field.end()),
             (Placement::Divided(inputs, _), _) => {
@@ -511,7 +528,7 @@ impl<B: GraphBackend> Task<B> for AutoEncoder<B> {
         let x = x.into_iter().map(|x| as_data(x, dtype)).collect();
         let normalisation = normalisation.of_training(&nodes.to_host(), &blocks, &self.device);
         let z = model.embed_blocks(&blocks, &normalisation, x);
-        Ok(self.scored(pairs, &z, tau, labels))
+        Ok(self.scored(pairs.upload(&self.device), &z, tau, labels))
     }
 
     fn joined(&self, mut before: Self::Detail, own: Self::Detail) -> Self::Detail {
