@@ -106,8 +106,8 @@ pub trait Task<B: GraphBackend>: Sized {
     /// Entries of adjacencies that an epoch visits; 0 where they are sampled.
     fn edges_per_epoch(&self) -> usize;
 
-    /// Begins an epoch over the whole graph on the device, as far as it does not depend on the model: an epoch ahead, so
-    /// that no step waits for a copy from or to the host.
+    /// Begins an epoch over the whole graph on the device, as far as it does not depend on the model: an epoch ahead,
+    /// so that no step waits for a copy from or to the host.
     fn begin(&self, input: Self::Input) -> Self::Begun;
 
     /// The loss of an epoch over the whole graph, or the part of it of one of several ranks.
