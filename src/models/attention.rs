@@ -477,7 +477,10 @@ impl<B: GraphBackend> TripleStreamGat<B> {
 
     /// Logits of the embeddings of some types, one behind the other, `[rows, 1]`, f32. There is at least one row.
     pub fn logits(&self, h: impl IntoIterator<Item = Tensor<B, 2>>) -> Tensor<B, 2> {
-        let weight = self.head.val().transpose();
+        let column = self.head.val();
+        // Not transposed: a row with gaps would be copied.
+        let width = column.dims()[0];
+        let weight = column.reshape([1, width]);
         let rows = h.into_iter().filter(|h| h.dims()[0] > 0);
         let products: Vec<_> = rows.map(|h| row_dots(h, weight.clone())).collect();
         combine(vec![Tensor::cat(products, 0)], Some(self.head_bias.val()), 1.0, Activation::Identity)

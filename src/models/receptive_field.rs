@@ -1,7 +1,7 @@
 //! The receptive field of a result: the rows that it depends on, and the blocks between them.
 
 use burn::tensor::backend::Backend;
-use graphsieve_kernels::{Csr, DropEdge, GraphBackend, NodeMarks, NodeSet, NodeSetBackend};
+use graphsieve_kernels::{Csr, DropEdge, GraphBackend, NodeMarks, NodeSet, NodeSetBackend, PendingSets};
 
 use super::device_graph::{DeviceGraph, DeviceRelation};
 use crate::nn::{Block, KeptRows};
@@ -76,9 +76,19 @@ impl<B: NodeSetBackend> ReceptiveField<B> {
         drop_edge: impl Fn(&DeviceRelation<B>) -> Option<DropEdge>,
         device: &B::Device,
     ) -> Self {
-        let Some(nodes) = nodes else { return Self::all(graph) };
+        Self::begin_rows(graph, nodes, drop_edge, device).end()
+    }
+
+    /// The same without waiting for the device, see [`PendingField::end`].
+    pub fn begin_rows(
+        graph: &DeviceGraph<B>,
+        nodes: Option<Vec<Vec<u32>>>,
+        drop_edge: impl Fn(&DeviceRelation<B>) -> Option<DropEdge>,
+        device: &B::Device,
+    ) -> PendingField<B> {
+        let Some(nodes) = nodes else { return PendingField::Known(Self::all(graph)) };
         let sets = nodes.iter().zip(&graph.node_types).map(|(nodes, t)| NodeSet::new(nodes, t.count, device)).collect();
-        Self::of(graph, sets, drop_edge, device)
+        Self::begin(graph, sets, drop_edge, device)
     }
 
     /// What the nodes `wanted` of a result depend on, when the second layer drops edges by `drop_edge` of a relation:
@@ -90,6 +100,15 @@ impl<B: NodeSetBackend> ReceptiveField<B> {
         drop_edge: impl Fn(&DeviceRelation<B>) -> Option<DropEdge>,
         device: &B::Device,
     ) -> Self {
+        Self::begin(graph, wanted, drop_edge, device).end()
+    }
+
+    fn begin(
+        graph: &DeviceGraph<B>,
+        wanted: Vec<NodeSet<B>>,
+        drop_edge: impl Fn(&DeviceRelation<B>) -> Option<DropEdge>,
+        device: &B::Device,
+    ) -> PendingField<B> {
         let mut marks: Vec<NodeMarks<B>> = graph.node_types.iter().map(|t| NodeMarks::new(t.count, device)).collect();
         for (marks, set) in marks.iter_mut().zip(&wanted) {
             marks.add(set);
@@ -98,9 +117,28 @@ impl<B: NodeSetBackend> ReceptiveField<B> {
             let csr = relation.csr.restrict(Some(&wanted[relation.dst]), None);
             marks[relation.src].add_sources(&csr, drop_edge(relation));
         }
+        PendingField::Marked { wanted, hidden: NodeMarks::begin_sets(marks) }
+    }
+}
+
+/// A receptive field that the device looks for.
+pub enum PendingField<B: Backend> {
+    /// Every node.
+    Known(ReceptiveField<B>),
+    /// The nodes of a result, and what they depend on in the hidden layer.
+    Marked { wanted: Vec<NodeSet<B>>, hidden: PendingSets<B> },
+}
+
+impl<B: Backend> PendingField<B> {
+    /// The field; waits until the device has marked its rows, and for nothing that was queued behind them.
+    pub fn end(self) -> ReceptiveField<B> {
+        let (wanted, hidden) = match self {
+            PendingField::Known(field) => return field,
+            PendingField::Marked { wanted, hidden } => (wanted, hidden.end()),
+        };
         let dense = |set: &NodeSet<B>| set.len() as f64 > DENSE * set.num_nodes() as f64;
-        let hidden = NodeMarks::into_sets(marks).into_iter().map(|set| (!dense(&set)).then_some(set)).collect();
-        let inputs = graph.node_types.iter().map(|_| None).collect();
-        Self { levels: [inputs, hidden, wanted.into_iter().map(Some).collect()] }
+        let hidden = hidden.into_iter().map(|set| (!dense(&set)).then_some(set)).collect();
+        let inputs = wanted.iter().map(|_| None).collect();
+        ReceptiveField { levels: [inputs, hidden, wanted.into_iter().map(Some).collect()] }
     }
 }

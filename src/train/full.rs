@@ -2,31 +2,56 @@
 
 use super::prefetch::Prefetch;
 
-/// What the host prepares of every epoch, in order.
-pub struct Full<I> {
-    next: Box<dyn FnMut() -> I>,
+/// What the host prepares of every epoch, in order, and the next one as the device has begun it.
+pub struct Full<I, D> {
+    next: Box<dyn FnMut() -> Option<I>>,
+    ahead: Option<D>,
 }
 
-impl<I: 'static> Full<I> {
+impl<I: 'static, D> Full<I, D> {
     /// Inputs that take work: threads prepare those of later epochs while the device computes.
     pub fn prefetched(first: usize, last: usize, make: impl Fn(usize) -> I + Send + Sync + 'static) -> Self
     where
         I: Send,
     {
-        let mut inputs = Prefetch::new(first..=last, make);
-        Self { next: Box::new(move || inputs.next()) }
+        let (mut epochs, mut inputs) = (first..=last, Prefetch::new(first..=last, make));
+        Self { next: Box::new(move || epochs.next().map(|_| inputs.next())), ahead: None }
     }
 
     /// Inputs that are made at once.
     pub fn direct(first: usize, make: impl Fn(usize) -> I + 'static) -> Self {
         let mut epochs = first..;
-        Self { next: Box::new(move || make(epochs.next().unwrap_or_else(|| unreachable!("epochs do not run out")))) }
+        Self { next: Box::new(move || epochs.next().map(&make)), ahead: None }
     }
 }
 
-impl<I> Full<I> {
-    /// The input of the next epoch.
-    pub fn next_input(&mut self) -> I {
-        (self.next)()
+impl<I, D> Full<I, D> {
+    /// The next epoch as `begin` has begun it, in front of the epoch before; the one behind it begins now.
+    pub fn next_begun(&mut self, begin: impl Fn(I) -> D) -> D {
+        let now = self.ahead.take().or_else(|| (self.next)().map(&begin));
+        self.ahead = (self.next)().map(begin);
+        now.unwrap_or_else(|| unreachable!("one input per epoch"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    #[test]
+    fn every_epoch_begins_once_before_the_one_in_front_of_it_is_given() {
+        let (begun, mut full) = (RefCell::new(Vec::new()), Full::prefetched(2, 4, |epoch| epoch));
+        let mut next = || {
+            full.next_begun(|epoch| {
+                begun.borrow_mut().push(epoch);
+                epoch * 10
+            })
+        };
+        for (given, begun_then) in [(20, vec![2, 3]), (30, vec![2, 3, 4]), (40, vec![2, 3, 4])] {
+            assert_eq!(next(), given);
+            assert_eq!(*begun.borrow(), begun_then);
+        }
     }
 }

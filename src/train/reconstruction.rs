@@ -2,7 +2,7 @@
 
 use burn::tensor::backend::Backend;
 use burn::tensor::{Tensor, TensorData};
-use graphsieve_kernels::{GraphBackend, PairList, bce_with_logits_sum, pair_dot};
+use graphsieve_kernels::{GraphBackend, PairIndex, PairList, bce_with_logits_sum, pair_dot};
 use ndarray::ArrayView2;
 use serde::{Deserialize, Serialize};
 
@@ -53,6 +53,15 @@ pub struct Pairs {
     /// 1 for edges, 0 for other pairs.
     pub targets: Vec<u8>,
     /// What a pair counts in the loss.
+    weight: f64,
+}
+
+/// The same on a device.
+pub struct DevicePairs<B: Backend> {
+    lists: Vec<(usize, usize, PairIndex<B>)>,
+    /// What the logits are compared with.
+    wanted: Tensor<B, 1>,
+    targets: Vec<u8>,
     weight: f64,
 }
 
@@ -133,14 +142,21 @@ impl Pairs {
         PairRows::new(host, drawn, rows).grouped()
     }
 
-    /// Mean binary cross-entropy of the logits `tau <z_dst, z_src>`, or the part of it that these pairs have. There is
-    /// at least one pair; `z` has the rows `nodes`.
-    pub fn score<B: GraphBackend>(self, z: &[Tensor<B, 2>], tau: f64, device: &B::Device) -> Scored<B> {
-        let logits = dots(self.lists, z, device) * tau;
-        let values: Vec<f32> = self.targets.iter().map(|&t| f32::from(t)).collect();
-        let total = values.len();
-        let values = Tensor::from_data(TensorData::new(values, [total]), device);
-        let loss = bce_with_logits_sum(logits.clone(), values, self.weight);
+    /// Uploads them. There is at least one.
+    pub fn upload<B: GraphBackend>(self, device: &B::Device) -> DevicePairs<B> {
+        let Self { lists, targets, weight, .. } = self;
+        let wanted: Vec<f32> = targets.iter().map(|&t| f32::from(t)).collect();
+        let wanted = Tensor::from_data(TensorData::new(wanted, [targets.len()]), device);
+        DevicePairs { lists: uploaded(lists, device), wanted, targets, weight }
+    }
+}
+
+impl<B: GraphBackend> DevicePairs<B> {
+    /// Mean binary cross-entropy of the logits `tau <z_dst, z_src>`, or the part of it that these pairs have; `z` has
+    /// the rows [`Pairs::nodes`].
+    pub fn score(self, z: &[Tensor<B, 2>], tau: f64) -> Scored<B> {
+        let logits = dots(&self.lists, z) * tau;
+        let loss = bce_with_logits_sum(logits.clone(), self.wanted, self.weight);
         Scored { loss, logits, targets: self.targets }
     }
 }
@@ -174,7 +190,7 @@ pub fn metrics<B: GraphBackend>(
         }
     };
     let z: Vec<Tensor<B, 2>> = host.node_types().iter().zip(&nodes).map(rows).collect();
-    edge_metrics(dots(lists, &z, device), &targets).map(Some)
+    edge_metrics(dots(&uploaded(lists, device), &z), &targets).map(Some)
 }
 
 /// 1 for edges, 0 for other pairs.
@@ -182,11 +198,17 @@ fn targets_of(drawn: &[LabelledPairs]) -> Vec<u8> {
     drawn.iter().flat_map(|pairs| (0..pairs.dst.len()).map(|p| u8::from(p < pairs.positives))).collect()
 }
 
+fn uploaded<B: GraphBackend>(
+    lists: Vec<(usize, usize, PairList)>,
+    device: &B::Device,
+) -> Vec<(usize, usize, PairIndex<B>)> {
+    lists.into_iter().map(|(dst, src, pairs)| (dst, src, pairs.upload(device))).collect()
+}
+
 /// `<z_dst, z_src>` of every pair.
-fn dots<B: GraphBackend>(lists: Vec<(usize, usize, PairList)>, z: &[Tensor<B, 2>], device: &B::Device) -> Tensor<B, 1> {
-    let one =
-        |(dst, src, pairs): (usize, usize, PairList)| pair_dot(z[dst].clone(), z[src].clone(), &pairs.upload(device));
-    Tensor::cat(lists.into_iter().map(one).collect(), 0)
+fn dots<B: GraphBackend>(lists: &[(usize, usize, PairIndex<B>)], z: &[Tensor<B, 2>]) -> Tensor<B, 1> {
+    let one = |(dst, src, pairs): &(usize, usize, PairIndex<B>)| pair_dot(z[*dst].clone(), z[*src].clone(), pairs);
+    Tensor::cat(lists.iter().map(one).collect(), 0)
 }
 
 /// Of logits of pairs; both kinds are there.

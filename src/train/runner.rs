@@ -14,7 +14,7 @@ use crate::loader::BatchStats;
 /// The passes of a training, one epoch after the other.
 pub enum Runner<B: GraphBackend, T: Task<B>> {
     /// The whole graph at once.
-    Full(Full<T::Input>),
+    Full(Full<T::Input, T::Begun>),
     /// Mini-batches.
     Sampled(Box<Sampled<B, T::Part>>),
 }
@@ -47,9 +47,9 @@ impl<B: GraphBackend, T: Task<B>> Runner<B, T> {
     pub fn next(&mut self, task: &T, model: &T::Model, rank: Option<&Rank<B>>) -> Result<Step<B, T::Detail>> {
         match self {
             Runner::Full(full) => {
-                let input = full.next_input();
+                let begun = full.next_begun(|input| task.begin(input));
                 let turn = autodiff_turn();
-                Ok(Step { losses: task.epoch(model, input, rank)?, share: 1.0, last: true, turn })
+                Ok(Step { losses: task.epoch(model, begun, rank)?, share: 1.0, last: true, turn })
             }
             Runner::Sampled(sampled) => {
                 let (batch, share, last) = sampled.next_batch(rank)?;

@@ -46,6 +46,8 @@ pub trait Task<B: GraphBackend>: Sized {
     type Inner: Module<B>;
     /// What the host prepares of an epoch over the whole graph.
     type Input;
+    /// The same when the device has begun the epoch.
+    type Begun;
     /// What a mini-batch brings along with its graph.
     type Part: Send + 'static;
     /// What an epoch keeps of its mini-batches, or of the whole graph, for its validation.
@@ -104,11 +106,15 @@ pub trait Task<B: GraphBackend>: Sized {
     /// Entries of adjacencies that an epoch visits; 0 where they are sampled.
     fn edges_per_epoch(&self) -> usize;
 
+    /// Begins an epoch over the whole graph on the device, as far as it does not depend on the model: an epoch ahead,
+    /// so that no step waits for a copy from or to the host.
+    fn begin(&self, input: Self::Input) -> Self::Begun;
+
     /// The loss of an epoch over the whole graph, or the part of it of one of several ranks.
     ///
     /// # Errors
     /// A graph that has nothing to learn from; a rank that fails.
-    fn epoch(&self, model: &Self::Model, input: Self::Input, rank: Option<&Rank<B>>)
+    fn epoch(&self, model: &Self::Model, begun: Self::Begun, rank: Option<&Rank<B>>)
     -> Result<Losses<B, Self::Detail>>;
 
     /// What a validation reads of an epoch of all ranks, from what each of them has of it.

@@ -274,7 +274,7 @@ mod bodies {
         let z = model.embed(&graph, &ReceptiveField::all(&graph), &normalisation, &inputs);
         assert_near("embeddings", &rows_to_host(z.clone()), &golden.embeddings);
         let pairs: Vec<LabelledPairs> = golden.pairs.iter().cloned().map(labelled).collect();
-        let scored = Pairs::new(&host, &pairs, Rows::All).score(&z, golden.tau, device);
+        let scored = Pairs::new(&host, &pairs, Rows::All).upload(device).score(&z, golden.tau);
         assert_near("logits", &to_host(scored.logits), &golden.logits);
         assert_near("loss", &to_host(scored.loss.clone()), &[golden.loss]);
         let gradients = gradients(&model, scored.loss);

@@ -8,7 +8,7 @@ use burn::tensor::ops::IntTensor;
 use burn_autodiff::{Autodiff, checkpoint::strategy::CheckpointStrategy};
 use rayon::prelude::*;
 
-use crate::runtime::host::index_tensor;
+use crate::runtime::lists::UploadBackend;
 
 /// Positions of a list grouped by the row that they name: a small CSR over the rows that occur.
 #[derive(Debug)]
@@ -58,7 +58,10 @@ impl<B: Backend> RowIndex<B> {
     ///
     /// # Panics
     /// If a row is out of range or there are 2^31 rows or more.
-    pub fn new(rows: &[u32], num_rows: usize, device: &B::Device) -> Self {
+    pub fn new(rows: &[u32], num_rows: usize, device: &B::Device) -> Self
+    where
+        B: UploadBackend,
+    {
         RowList::new(rows, num_rows).upload(device)
     }
 
@@ -108,7 +111,10 @@ impl<B: Backend> PairIndex<B> {
     ///
     /// # Panics
     /// If the lists differ in length, a row is out of range, or there are 2^31 rows or more.
-    pub fn new(left: &[u32], right: &[u32], num_left: usize, num_right: usize, device: &B::Device) -> Self {
+    pub fn new(left: &[u32], right: &[u32], num_left: usize, num_right: usize, device: &B::Device) -> Self
+    where
+        B: UploadBackend,
+    {
         PairList::new(left, right, num_left, num_right).upload(device)
     }
 
@@ -150,10 +156,10 @@ impl RowList {
         Self { index: signed(rows), groups, num_rows }
     }
 
-    /// Uploads the list.
-    pub fn upload<B: Backend>(self, device: &B::Device) -> RowIndex<B> {
+    /// Uploads the list in one copy.
+    pub fn upload<B: UploadBackend>(self, device: &B::Device) -> RowIndex<B> {
         let len = self.index.len();
-        let (index, groups) = (index_tensor::<B>(self.index, device), self.groups.upload::<B>(device));
+        let ([index], [groups]) = upload::<B, 1, 1>([self.index], [self.groups], device);
         RowIndex { parts: Arc::new(RowIndexParts { index, groups, len, num_rows: self.num_rows }) }
     }
 }
@@ -190,19 +196,12 @@ impl PairList {
         Self { left: signed(left), right: signed(right), by_left, by_right, num_left, num_right }
     }
 
-    /// Uploads the pairs.
-    pub fn upload<B: Backend>(self, device: &B::Device) -> PairIndex<B> {
-        let len = self.left.len();
-        let parts = PairIndexParts {
-            left: index_tensor::<B>(self.left, device),
-            right: index_tensor::<B>(self.right, device),
-            by_left: self.by_left.upload::<B>(device),
-            by_right: self.by_right.upload::<B>(device),
-            len,
-            num_left: self.num_left,
-            num_right: self.num_right,
-        };
-        PairIndex { parts: Arc::new(parts) }
+    /// Uploads the pairs in one copy.
+    pub fn upload<B: UploadBackend>(self, device: &B::Device) -> PairIndex<B> {
+        let Self { left, right, by_left, by_right, num_left, num_right } = self;
+        let len = left.len();
+        let ([left, right], [by_left, by_right]) = upload::<B, 2, 2>([left, right], [by_left, by_right], device);
+        PairIndex { parts: Arc::new(PairIndexParts { left, right, by_left, by_right, len, num_left, num_right }) }
     }
 }
 
@@ -262,16 +261,21 @@ impl HostGroups {
             position: order.iter().map(|&p| p as i32).collect(),
         }
     }
+}
 
-    fn upload<B: Backend>(self, device: &B::Device) -> Groups<IntTensor<B>> {
-        Groups {
-            num_groups: self.rows.len(),
-            rows: index_tensor::<B>(self.rows, device),
-            row_ptr: index_tensor::<B>(self.row_ptr, device),
-            entry: index_tensor::<B>(self.entry, device),
-            position: index_tensor::<B>(self.position, device),
-        }
-    }
+/// Uploads lists and groups in one copy.
+fn upload<B: UploadBackend, const L: usize, const G: usize>(
+    lists: [Vec<i32>; L],
+    groups: [HostGroups; G],
+    device: &B::Device,
+) -> ([IntTensor<B>; L], [Groups<IntTensor<B>>; G]) {
+    let counts = groups.each_ref().map(|groups| groups.rows.len());
+    let of_groups = groups.into_iter().flat_map(|groups| [groups.rows, groups.row_ptr, groups.entry, groups.position]);
+    let mut uploaded = B::upload_lists(lists.into_iter().chain(of_groups).collect(), device).into_iter();
+    let mut next = || uploaded.next().unwrap_or_else(|| unreachable!("a tensor for each list"));
+    let lists = std::array::from_fn(|_| next());
+    let of = |num_groups| Groups { num_groups, rows: next(), row_ptr: next(), entry: next(), position: next() };
+    (lists, counts.map(of))
 }
 
 impl<B: Backend, C: CheckpointStrategy> RowIndex<Autodiff<B, C>> {

@@ -6,8 +6,9 @@ use crate::graph::csr::self_loops::{LoopValue, SelfLoops};
 use crate::ops::gather::{GatherBackend, gather_rows};
 use crate::ops::message::{Message, MessageBackend, Reduce, Strategy, gspmm};
 use crate::runtime::check;
+use crate::runtime::lists::UploadBackend;
 
-impl<B: GatherBackend + MessageBackend> SelfLoops<B> {
+impl<B: GatherBackend + MessageBackend + UploadBackend> SelfLoops<B> {
     /// The values of the entries of the adjacency that this was made from, with those of self-loops as `value` says.
     ///
     /// # Shapes

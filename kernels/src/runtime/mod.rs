@@ -12,6 +12,7 @@ pub(crate) mod hash;
 pub(crate) mod host;
 #[cfg(feature = "cube")]
 pub(crate) mod launch;
+pub(crate) mod lists;
 pub(crate) mod memory;
 pub(crate) mod prims;
 pub(crate) mod rows;

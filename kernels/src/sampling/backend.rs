@@ -9,7 +9,7 @@ use burn_backend::AutodiffBackend;
 use burn_flex::Flex;
 
 use crate::graph::csr::LONG_ROW;
-use crate::graph::upload::UploadBackend;
+use crate::runtime::lists::UploadBackend;
 use crate::sampling::row_buffer::RowBufferBackend;
 
 /// Backends with a [`DeviceSampler`](crate::DeviceSampler).

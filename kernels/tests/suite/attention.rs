@@ -151,6 +151,9 @@ fn gat_matches_the_oracle_for_every_shape_of_heads<B: GraphBackend>(device: &B::
 /// Heads, and channels of a head, that do not fit a row together: 2048 channels do, odd ones up to 512.
 fn gat_of_very_wide_rows_matches_the_oracle<B: GraphBackend>(device: &B::Device) {
     check_very_wide::<B>(&[(1, 2500), (3, 700), (2, 515)], device);
+    // A team of planes over rows that fill the shared memory of a device that has little.
+    let hub = Fixture::with_degrees("hub row of 513", 7, 520, &[2, 0, 513]);
+    check_gat::<B>(&hub, (1, 128), Dtype::F32, Dropped::Nothing, device);
 }
 
 pub fn check_very_wide<B: GraphBackend>(shapes: &[(usize, usize)], device: &B::Device) {

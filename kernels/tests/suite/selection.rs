@@ -65,7 +65,10 @@ pub fn marks_find_the_sources_of_kept_edges<B: GraphBackend>(device: &B::Device)
     for list in node_lists(nodes) {
         let mut marks = NodeMarks::<B>::new(nodes, device);
         marks.add(&NodeSet::new(&list, nodes, device));
-        assert_eq!(NodeMarks::into_sets(vec![marks])[0].to_host(), list);
+        let (pending, other) =
+            (NodeMarks::begin_sets(vec![NodeMarks::new(1, device), marks]), NodeMarks::<B>::new(2, device));
+        assert!(NodeMarks::into_sets(vec![other])[0].is_empty());
+        assert_eq!(pending.end().iter().map(NodeSet::to_host).collect::<Vec<_>>(), [Vec::new(), list]);
     }
 }
 

@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use super::attention_batches::{BatchInput, parts, sampler};
 use super::attention_divided as divided;
-use super::attention_loss::{GroupedLoss, LossInput, LossWeights, edges_of_epoch};
+use super::attention_loss::{DeviceLoss, GroupedLoss, LossInput, LossWeights, edges_of_epoch};
 use crate::config::{
     LoaderMode, RankingMetric, Rows, RunConfig, STAGE2_EMBEDDINGS_FILE, STAGE2_SCORES_FILE, Stage2Config, Stage2Input,
     Stage2Model, TrainConfig,
@@ -38,7 +38,7 @@ use crate::models::device_graph::{DeviceGraph, upload_features};
 use crate::models::graph_part::{Division, GraphPart};
 use crate::models::parameters::{Export, Parameters};
 use crate::models::precision::{as_data, dtype, dtype_on};
-use crate::models::receptive_field::ReceptiveField;
+use crate::models::receptive_field::{PendingField, ReceptiveField};
 use crate::models::weights::ModelSpec;
 use crate::run::baseline::{Baseline, BesideBaseline};
 use crate::run::bundle::Origin;
@@ -149,6 +149,16 @@ pub struct EpochInput {
     /// By type: columns of labels.
     labels: Option<Vec<Vec<f32>>>,
     /// The part of the loss that this is.
+    shard: Shard,
+}
+
+/// The same when the device has begun it.
+pub struct BegunEpoch<B: GraphBackend> {
+    epoch: usize,
+    /// The rows that the loss depends on, where the whole graph is on the device.
+    field: Option<PendingField<Autodiff<B>>>,
+    loss: DeviceLoss<B>,
+    labels: Option<Vec<Vec<f32>>>,
     shard: Shard,
 }
 
@@ -494,6 +504,11 @@ impl<B: GraphBackend> Attention<B> {
         (rate > 0.0).then_some(PassDropout { rate, seed, step: [epoch as u32, part] })
     }
 
+    /// DropEdge of an epoch.
+    fn drop_edge(&self, epoch: usize) -> EpochDrop {
+        EpochDrop { rate: self.config.drop_edge.rate, seed: self.config.seed, epoch: epoch as u32 }
+    }
+
     /// The data type of features and hidden vectors.
     fn dtype(&self) -> DType {
         dtype(self.config.train.precision)
@@ -615,6 +630,7 @@ impl<B: GraphBackend> Task<B> for Attention<B> {
     type Model = TripleStreamGat<Autodiff<B>>;
     type Inner = TripleStreamGat<B>;
     type Input = EpochInput;
+    type Begun = BegunEpoch<B>;
     type Part = BatchInput;
     type Detail = ();
     type Figures = Ranked;
@@ -676,31 +692,39 @@ impl<B: GraphBackend> Task<B> for Attention<B> {
         }
     }
 
-    fn epoch(&self, model: &Self::Model, input: EpochInput, rank: Option<&Rank<B>>) -> Result<Losses<B>> {
+    fn begin(&self, EpochInput { epoch, nodes, loss, labels, shard }: EpochInput) -> BegunEpoch<B> {
+        let pass = Pass { drop_edge: Some(self.drop_edge(epoch)), ..Pass::default() };
+        let field = match &self.placement {
+            Placement::Device { graph: OnDevice::Whole(graph), .. } => {
+                let drops = |relation: &_| pass.drop_of(graph, 1, relation);
+                Some(ReceptiveField::begin_rows(graph, nodes, drops, &self.device))
+            }
+            _ => None,
+        };
+        BegunEpoch { epoch, field, loss: loss.upload(&self.device), labels, shard }
+    }
+
+    fn epoch(&self, model: &Self::Model, begun: BegunEpoch<B>, rank: Option<&Rank<B>>) -> Result<Losses<B>> {
         let Placement::Device { graph, x, .. } = &self.placement else {
             unreachable!("epochs over the whole graph have it on the device")
         };
-        let EpochInput { epoch, nodes, loss, labels, shard } = input;
+        let BegunEpoch { epoch, field, loss, labels, shard } = begun;
         let x = labels.map_or_else(|| x.clone(), |columns| beside(x, columns));
-        let (config, device) = (&self.config, &self.device);
-        let drop_edge = EpochDrop { rate: config.drop_edge.rate, seed: config.seed, epoch: epoch as u32 };
+        let config = &self.config;
         // Where all rows are computed, their numbers are those of the nodes, and all ranks drop the same.
         let of_rows = if config.train.rows == Rows::All { Shard::WHOLE } else { shard };
         let pass = Pass {
-            drop_edge: Some(drop_edge),
+            drop_edge: Some(self.drop_edge(epoch)),
             chunk_rows: config.train.chunk_size,
             recompute: config.model.recompute,
             dropout: self.dropout(epoch as u64, 0, of_rows),
         };
-        let logits = match graph {
-            OnDevice::Whole(graph) => {
-                let drops = |relation: &_| pass.drop_of(graph, 1, relation);
-                let field = ReceptiveField::of_rows(graph, nodes, drops, device);
-                model.logits(model.embed(graph, &field, &x, pass))
-            }
-            OnDevice::Part(part, _) => divided::embedded(model, part, &x, pass, of_part(rank))?.1,
+        let logits = match (graph, field) {
+            (OnDevice::Whole(graph), Some(field)) => model.logits(model.embed(graph, &field.end(), &x, pass)),
+            (OnDevice::Whole(_), None) => unreachable!("an epoch over the whole graph begins there"),
+            (OnDevice::Part(part, _), _) => divided::embedded(model, part, &x, pass, of_part(rank))?.1,
         };
-        Ok(loss.of(logits, self.weights, device))
+        Ok(loss.of(logits, self.weights))
     }
 
     fn batch(&self, model: &Self::Model, batch: Batch<Autodiff<B>, BatchInput>) -> Result<Losses<B>> {

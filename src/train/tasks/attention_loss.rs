@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use burn::backend::Autodiff;
 use burn::tensor::{Tensor, TensorData};
-use graphsieve_kernels::{Focus, GraphBackend, RowList, focal_with_logits_sum, gather_rows, smoothness_sum};
+use graphsieve_kernels::{Focus, GraphBackend, RowIndex, RowList, focal_with_logits_sum, gather_rows, smoothness_sum};
 
 use crate::config::{LossConfig, Rows, Stage2Config};
 use crate::graph::{HeteroGraph, Relation};
@@ -200,31 +200,54 @@ pub struct GroupedLoss {
     share: f64,
 }
 
+/// Rows of the logits, and a value for each or for each pair of them.
+type Terms<B> = Option<(RowIndex<Autodiff<B>>, Tensor<B, 1>)>;
+
+/// What a loss reads, on a device.
+pub struct DeviceLoss<B: GraphBackend> {
+    /// With their targets.
+    labelled: Terms<B>,
+    /// With their weights.
+    ends: Terms<B>,
+    share: f64,
+}
+
 impl GroupedLoss {
-    /// The loss of `logits` `[rows, 1]`, with its supervised and its unsupervised term.
+    /// Uploads it.
+    pub fn upload<B: GraphBackend>(self, device: &B::Device) -> DeviceLoss<B> {
+        // No device takes a copy of nothing.
+        let terms = |rows: RowList, values: Vec<f32>| {
+            let len = values.len();
+            (len > 0).then(|| (rows.upload(device), Tensor::from_data(TensorData::new(values, [len]), device)))
+        };
+        let (labelled, ends) = (terms(self.labelled, self.targets), terms(self.ends, self.weights));
+        DeviceLoss { labelled, ends, share: self.share }
+    }
+
+    /// [`DeviceLoss::of`] of what is uploaded for it.
     pub fn of<B: GraphBackend>(
         self,
         logits: Tensor<Autodiff<B>, 2>,
         weights: LossWeights,
         device: &B::Device,
     ) -> Losses<B> {
-        let vector = |values: Vec<f32>| {
-            let len = values.len();
-            Tensor::<Autodiff<B>, 1>::from_data(TensorData::new(values, [len]), device)
-        };
-        let at = |rows: RowList| gather_rows(logits.clone(), &rows.upload(device));
-        let (labels, edges) = (self.targets.len(), self.weights.len());
-        let supervised = match labels {
-            0 => Tensor::zeros([1], device),
-            _ => {
-                let labelled = at(self.labelled).reshape([labels]);
-                LossWeights { scale: weights.scale * self.share, ..weights }.supervised(labelled, vector(self.targets))
-            }
-        };
-        let unsupervised = match edges {
-            0 => Tensor::zeros([1], device),
-            _ => smoothness_sum(at(self.ends).reshape([2, edges]), vector(self.weights), 1.0),
-        };
+        self.upload(device).of(logits, weights)
+    }
+}
+
+impl<B: GraphBackend> DeviceLoss<B> {
+    /// The loss of `logits` `[rows, 1]`, with its supervised and its unsupervised term.
+    pub fn of(self, logits: Tensor<Autodiff<B>, 2>, weights: LossWeights) -> Losses<B> {
+        let nothing = || Tensor::zeros([1], &logits.device());
+        let supervised = self.labelled.map_or_else(nothing, |(rows, targets)| {
+            let labelled = gather_rows(logits.clone(), &rows).reshape([rows.len()]);
+            let weights = LossWeights { scale: weights.scale * self.share, ..weights };
+            weights.supervised(labelled, Tensor::from_inner(targets))
+        });
+        let unsupervised = self.ends.map_or_else(nothing, |(rows, of_edges)| {
+            let ends = gather_rows(logits.clone(), &rows).reshape([2, of_edges.dims()[0]]);
+            smoothness_sum(ends, Tensor::from_inner(of_edges), 1.0)
+        });
         let loss = supervised.clone() + unsupervised.clone() * weights.unsupervised;
         Losses { loss, terms: vec![supervised.inner(), unsupervised.inner()], detail: () }
     }

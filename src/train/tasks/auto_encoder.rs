@@ -27,7 +27,7 @@ use crate::models::device_graph::{DeviceGraph, check_device, upload_features};
 use crate::models::graph_part::{Division, GraphPart, by_node};
 use crate::models::parameters::{Export, Parameters, rows_to_host};
 use crate::models::precision::{as_data, dtype, dtype_on};
-use crate::models::receptive_field::ReceptiveField;
+use crate::models::receptive_field::{PendingField, ReceptiveField};
 use crate::models::weights::ModelSpec;
 use crate::run::bundle::Origin;
 use crate::run::bundle::drift::Profile;
@@ -40,7 +40,7 @@ use crate::train::loading::{opened, transferred};
 use crate::train::plots::{self, Series};
 use crate::train::position::Position;
 use crate::train::ranks::{Rank, agree, failed, of_part, planned, settled};
-use crate::train::reconstruction::{EdgeMetrics, PairRows, Pairs, Scored, edge_metrics, metrics};
+use crate::train::reconstruction::{DevicePairs, EdgeMetrics, PairRows, Pairs, Scored, edge_metrics, metrics};
 use crate::train::runner::Runner;
 use crate::train::sampled::{Sampled, Sampling};
 use crate::train::session::{RunOptions, Session, part_note};
@@ -382,12 +382,12 @@ impl<B: GraphBackend> AutoEncoder<B> {
     /// The loss of pairs of the rows of `z`; `labels` are those of all ranks' pairs.
     fn scored(
         &self,
-        pairs: Pairs,
+        pairs: DevicePairs<Autodiff<B>>,
         z: &[Tensor<Autodiff<B>, 2>],
         tau: f64,
         labels: Vec<Vec<u8>>,
     ) -> Losses<B, Vec<PairLogits<B>>> {
-        let Scored { loss, logits, .. } = pairs.score(z, tau, &self.device);
+        let Scored { loss, logits, .. } = pairs.score(z, tau);
         Losses { loss, terms: Vec::new(), detail: vec![(logits.inner(), labels)] }
     }
 
@@ -413,11 +413,24 @@ impl<B: GraphBackend> AutoEncoder<B> {
     }
 }
 
+/// An epoch that the device has begun.
+pub struct BegunEpoch<B: GraphBackend> {
+    /// The rows that the pairs depend on, where the whole graph is on the device.
+    field: Option<PendingField<Autodiff<B>>>,
+    /// Those of this rank.
+    pairs: DevicePairs<Autodiff<B>>,
+    /// Of all ranks' pairs.
+    labels: Vec<Vec<u8>>,
+    /// The temperature.
+    tau: f64,
+}
+
 impl<B: GraphBackend> Task<B> for AutoEncoder<B> {
     type Model = TripleStreamGae<Autodiff<B>>;
     type Inner = TripleStreamGae<B>;
     /// The pairs of a rank in an epoch with the labels of all ranks' pairs, and the temperature.
     type Input = ((Pairs, Vec<Vec<u8>>), f64);
+    type Begun = Option<BegunEpoch<B>>;
     type Part = PairBatch;
     type Detail = Vec<PairLogits<B>>;
     type Figures = EdgeMetrics;
@@ -474,25 +487,36 @@ impl<B: GraphBackend> Task<B> for AutoEncoder<B> {
         }
     }
 
+    /// Nothing of an epoch without pairs.
+    fn begin(&self, ((mut pairs, labels), tau): Self::Input) -> Self::Begun {
+        if pairs.targets.is_empty() {
+            return None;
+        }
+        let field = match &self.placement {
+            Placement::Device(on_device) => {
+                Some(ReceptiveField::begin_rows(&on_device.graph, pairs.nodes.take(), |_| None, &self.device))
+            }
+            _ => None,
+        };
+        Some(BegunEpoch { field, pairs: pairs.upload(&self.device), labels, tau })
+    }
+
     fn epoch(
         &self,
         model: &Self::Model,
-        ((mut pairs, labels), tau): Self::Input,
+        begun: Self::Begun,
         rank: Option<&Rank<B>>,
     ) -> Result<Losses<B, Self::Detail>> {
-        if pairs.targets.is_empty() {
-            return Err(no_edges());
-        }
-        let on_device = match &self.placement {
-            Placement::Device(on_device) => on_device,
-            Placement::Divided(inputs, _) => {
+        let BegunEpoch { field, pairs, labels, tau } = begun.ok_or_else(no_edges)?;
+        let (on_device, field) = match (&self.placement, field) {
+            (Placement::Device(on_device), Some(field)) => (on_device, field.end()),
+            (Placement::Divided(inputs, _), _) => {
                 let z = model.embed_divided(inputs, of_part(rank)).map_err(failed)?;
                 return Ok(self.scored(pairs, &[z], tau, labels));
             }
-            Placement::Host { .. } => unreachable!("epochs over the whole graph have it on the device"),
+            _ => unreachable!("epochs over the whole graph have it on the device, and begin there"),
         };
         let OnDevice { graph, normalisation, inputs } = &**on_device;
-        let field = ReceptiveField::of_rows(graph, pairs.nodes.take(), |_| None, &self.device);
         let z = model.embed(graph, &field, normalisation, inputs);
         Ok(self.scored(pairs, &z, tau, labels))
     }
@@ -517,7 +541,7 @@ impl<B: GraphBackend> Task<B> for AutoEncoder<B> {
         let x = x.into_iter().map(|x| as_data(x, dtype)).collect();
         let normalisation = normalisation.of_training(&nodes.to_host(), &blocks, &self.device);
         let z = model.embed_blocks(&blocks, &normalisation, x);
-        Ok(self.scored(pairs, &z, tau, labels))
+        Ok(self.scored(pairs.upload(&self.device), &z, tau, labels))
     }
 
     fn joined(&self, mut before: Self::Detail, own: Self::Detail) -> Self::Detail {

@@ -12,6 +12,7 @@ use super::parts::{EdgeMap, Host, LoopParts};
 use super::spans::RowBounds;
 use crate::graph::row_index::RowIndex;
 use crate::runtime::host::{index_tensor, to_host};
+use crate::runtime::lists::UploadBackend;
 
 /// What a self-loop carries in [`SelfLoops::edge_values`].
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -107,7 +108,9 @@ impl<B: Backend> SelfLoops<B> {
     pub(crate) fn source(&self) -> &Csr<B> {
         &self.of
     }
+}
 
+impl<B: UploadBackend> SelfLoops<B> {
     /// The rows of values with one row per node behind them that the entries take, and the adjacency from entries to
     /// nodes whose mean a self-loop gets; `None` where every mean is over nothing.
     pub(crate) fn edge_sources(&self, op: &str, value: LoopValue) -> (RowIndex<B>, Option<Csr<B>>) {

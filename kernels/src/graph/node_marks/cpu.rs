@@ -6,7 +6,7 @@ use burn::tensor::ops::IntTensor;
 use burn_flex::{Flex, FlexTensor};
 use rayon::prelude::*;
 
-use super::NodeSetBackend;
+use super::{NodeSetBackend, PendingCounts};
 use crate::DropEdge;
 use crate::graph::csr::View;
 use crate::graph::row_entries::RowEntries;
@@ -81,5 +81,9 @@ impl NodeSetBackend for Flex {
             rows.push(0);
         }
         (ints(rows), ints(position), ints(vec![total]))
+    }
+
+    fn begin_counts(counts: Vec<IntTensor<Self>>) -> PendingCounts {
+        Box::new(move || counts.iter().map(|count| flex::ids(count)[0]).collect())
     }
 }

@@ -1,16 +1,20 @@
 //! Node sets on CubeCL devices.
 
+use std::future::{Future, poll_fn};
+use std::task::{Context, Poll, Waker};
+
 use burn::tensor::DType;
 use burn_backend::tensor::IntTensor;
 use burn_cubecl::CubeRuntime;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
+use cubecl::reader::read_sync;
 
-use super::NodeSetBackend;
 use super::kernel::{
     MarkSizesArgs, MarkedArgs, NodeListArgs, count_kernel, fill_kernel, list_kernel, mark_sources_kernel, scan_kernel,
     scatter_kernel,
 };
+use super::{NodeSetBackend, PendingCounts};
 use crate::DropEdge;
 use crate::graph::csr::View;
 use crate::graph::drop_edge::{DropEdgeKey, DropMode};
@@ -120,5 +124,26 @@ impl_for_devices! { NodeSetBackend =>
             }
         }
         (list, position, total)
+    }
+
+    fn begin_counts(counts: Vec<IntTensor<Self>>) -> PendingCounts {
+        let Some(client) = counts.first().map(|count| count.client.clone()) else { return Box::new(Vec::new) };
+        let handles = counts.into_iter().map(|count| count.handle).collect();
+        let mut reading = Box::pin(async move {
+            // The first poll comes as far as the first `await`: the copy is queued, and nothing is waited for.
+            let copied = client.read_async(handles);
+            let mut is_queued = false;
+            let second = |_: &mut Context<'_>| match std::mem::replace(&mut is_queued, true) {
+                true => Poll::Ready(()),
+                false => Poll::Pending,
+            };
+            poll_fn(second).await;
+            copied.await
+        });
+        _ = reading.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        Box::new(move || {
+            let copied = read_sync(reading).expect("the numbers of marked nodes can be read");
+            copied.iter().map(|bytes| i32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])).collect()
+        })
     }
 }

@@ -122,17 +122,39 @@ impl<B: NodeSetBackend> NodeMarks<B> {
 
     /// The sets of all marked nodes. Reads their sizes back once, which waits for everything queued before.
     pub fn into_sets(all: Vec<Self>) -> Vec<NodeSet<B>> {
-        let parts: Vec<_> = all.into_iter().map(|m| (B::compact_marks(m.marks, m.num_nodes), m.num_nodes)).collect();
-        let counts =
-            parts.iter().map(|((_, _, count), _)| Tensor::<B, 1, Int>::from_primitive(count.clone())).collect();
-        let counts: Vec<i32> =
-            Tensor::cat(counts, 0).into_data().convert::<i32>().into_vec().expect("i32 after convert");
-        let set = |(((rows, position, _), num_nodes), len)| NodeSet {
-            parts: Arc::new(NodeSetParts { rows, position, len: len as usize, num_nodes }),
-        };
-        parts.into_iter().zip(counts).map(set).collect()
+        Self::begin_sets(all).end()
+    }
+
+    /// The same without waiting: what is queued between this and [`PendingSets::end`] is not waited for.
+    pub fn begin_sets(all: Vec<Self>) -> PendingSets<B> {
+        let (mut sets, mut counts) = (Vec::with_capacity(all.len()), Vec::with_capacity(all.len()));
+        for Self { marks, num_nodes } in all {
+            let (rows, position, count) = B::compact_marks(marks, num_nodes);
+            sets.push(NodeSetParts { rows, position, len: 0, num_nodes });
+            counts.push(count);
+        }
+        PendingSets { sets, lens: B::begin_counts(counts) }
     }
 }
+
+/// Sets of nodes whose sizes are on their way from the device.
+pub struct PendingSets<B: Backend> {
+    /// Without their sizes.
+    sets: Vec<NodeSetParts<IntTensor<B>>>,
+    lens: PendingCounts,
+}
+
+impl<B: Backend> PendingSets<B> {
+    /// The sets; waits until their sizes are there.
+    pub fn end(self) -> Vec<NodeSet<B>> {
+        let sets = self.sets.into_iter().zip((self.lens)());
+        sets.map(|(parts, len)| NodeSet { parts: Arc::new(NodeSetParts { len: len as usize, ..parts }) }).collect()
+    }
+}
+
+/// Numbers on their way from a device; waits for them.
+#[doc(hidden)]
+pub type PendingCounts = Box<dyn FnOnce() -> Vec<i32>>;
 
 /// Backends with node sets.
 pub trait NodeSetBackend: Backend {
@@ -155,6 +177,10 @@ pub trait NodeSetBackend: Backend {
     /// Marked nodes in ascending order, their positions, and their number `[1]`.
     #[doc(hidden)]
     fn compact_marks(marks: IntTensor<Self>, num_nodes: usize) -> (IntTensor<Self>, IntTensor<Self>, IntTensor<Self>);
+
+    /// Begins to read numbers of 32 bits, `[1]` each.
+    #[doc(hidden)]
+    fn begin_counts(counts: Vec<IntTensor<Self>>) -> PendingCounts;
 }
 
 impl<B: NodeSetBackend, C: CheckpointStrategy> NodeSetBackend for Autodiff<B, C> {
@@ -176,5 +202,9 @@ impl<B: NodeSetBackend, C: CheckpointStrategy> NodeSetBackend for Autodiff<B, C>
 
     fn compact_marks(marks: IntTensor<Self>, num_nodes: usize) -> (IntTensor<Self>, IntTensor<Self>, IntTensor<Self>) {
         B::compact_marks(marks, num_nodes)
+    }
+
+    fn begin_counts(counts: Vec<IntTensor<Self>>) -> PendingCounts {
+        B::begin_counts(counts)
     }
 }

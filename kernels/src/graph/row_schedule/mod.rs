@@ -15,6 +15,8 @@ use crate::runtime::launch::PlanePerRow;
 const TEAM_THREADS: u32 = 512;
 /// Shared memory that every device has.
 const TEAM_BYTES: usize = 32 << 10;
+/// What a plane of a team needs beside that: a scalar, and its share of one for all.
+const PLANE_BYTES: usize = 2 * size_of::<f32>();
 
 /// Which rows a launch walks, and where their results go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -84,8 +86,13 @@ pub(crate) fn row_launches<R: CubeRuntime>(
     let plane = PlanePerRow::of(client).plane as usize;
     let rows = &view.rows;
     let largest = client.properties().hardware.max_units_per_cube.min(TEAM_THREADS) as usize;
+    let room = client.properties().hardware.max_shared_memory_size;
+    let fits = |team: usize| {
+        let bytes = team * plane * lane_bytes;
+        bytes <= TEAM_BYTES && bytes + team * PLANE_BYTES <= room
+    };
     let mut team = (largest / plane).max(1);
-    while team > 1 && team * plane * lane_bytes > TEAM_BYTES {
+    while team > 1 && !fits(team) {
         team /= 2;
     }
     let has_long = topology.num_long > 0 && team > 1;

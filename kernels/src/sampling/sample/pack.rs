@@ -8,8 +8,8 @@ use burn::tensor::{DType, Int, Tensor, TensorMetadata, TensorPrimitive};
 
 use super::{DeviceSample, SampledLayer, SampledShape, advance, index_room, read};
 use crate::graph::csr::{Csr, Topology};
-use crate::graph::upload::ALIGNMENT;
 use crate::runtime::host::index_tensor;
+use crate::runtime::lists::ALIGNMENT;
 use crate::sampling::backend::{SampleBackend, ValueStep, long_room};
 use crate::sampling::collect::RowCollector;
 

@@ -221,6 +221,7 @@ impl<B: GraphBackend> Task<B> for Classifier<B> {
     type Inner = NodeClassifier<B>;
     /// A pass, and the part of the loss that is computed of it.
     type Input = (TrainingPass, Shard);
+    type Begun = (TrainingPass, Shard);
     type Part = Targets;
     type Detail = ();
     type Figures = Validation;
@@ -290,7 +291,11 @@ impl<B: GraphBackend> Task<B> for Classifier<B> {
         }
     }
 
-    fn epoch(&self, model: &Self::Model, (pass, shard): Self::Input, rank: Option<&Rank<B>>) -> Result<Losses<B>> {
+    fn begin(&self, input: Self::Input) -> Self::Begun {
+        input
+    }
+
+    fn epoch(&self, model: &Self::Model, (pass, shard): Self::Begun, rank: Option<&Rank<B>>) -> Result<Losses<B>> {
         let Placement::Device(on_device) = &self.placement else {
             unreachable!("epochs over the whole graph have it on the device")
         };
