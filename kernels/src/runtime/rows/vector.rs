@@ -425,6 +425,9 @@ pub unsafe fn run_on<K: Kernel>(isa: Isa, kernel: K) -> K::Output {
 /// That of [`Vector`], with `count` elements to read.
 #[inline(always)]
 pub unsafe fn load_first<V: Vector, E: Element>(from: *const E, count: usize) -> V {
+    if count == V::LANES {
+        return unsafe { E::load(from) };
+    }
     let mut lanes = [E::default(); MAX_LANES];
     unsafe {
         std::ptr::copy_nonoverlapping(from, lanes.as_mut_ptr(), count);
@@ -438,6 +441,9 @@ pub unsafe fn load_first<V: Vector, E: Element>(from: *const E, count: usize) ->
 /// That of [`Vector`], with `count` elements to write.
 #[inline(always)]
 pub unsafe fn store_first<V: Vector, E: Element>(v: V, to: *mut E, count: usize) {
+    if count == V::LANES {
+        return unsafe { E::store(v, to) };
+    }
     let mut lanes = [E::default(); MAX_LANES];
     unsafe {
         E::store(v, lanes.as_mut_ptr());
