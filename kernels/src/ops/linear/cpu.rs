@@ -18,7 +18,7 @@ const ROWS_PER_TASK: usize = 128;
 const WORK_PER_THREAD: usize = 1 << 20;
 /// Rows of one partial weight gradient at least, and the most partial ones: both fixed, so that the order of the sum
 /// does not depend on the number of threads.
-const ROWS_PER_PARTIAL: usize = 512;
+const ROWS_PER_PARTIAL: usize = 256;
 const MOST_PARTIALS: usize = 64;
 /// Elements of a weight gradient that one task adds up.
 const ELEMENTS_PER_TASK: usize = 4096;

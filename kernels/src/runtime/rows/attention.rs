@@ -58,8 +58,8 @@ pub(crate) fn attention_weights(
 }
 
 /// The weights of the edges out of a source again: `weights[k] = exp(leaky_relu(z_k) - l_k)` of the score
-/// `z_k = own + s_k`, and in `share` those of positive scores; returns `sum_k slope_k weights[k] c_k`. The columns of an
-/// edge are `s_k`, `l_k` and `c_k`, slopes are those of the leaky ReLU.
+/// `z_k = own + s_k`, and in `share` those of positive scores; returns `sum_k slope_k weights[k] c_k`. The columns of
+/// an edge are `s_k`, `l_k` and `c_k`, slopes are those of the leaky ReLU.
 ///
 /// # Panics
 /// If a row does not lie in the table.

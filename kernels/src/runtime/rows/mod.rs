@@ -9,6 +9,7 @@ mod attention;
 mod hidden;
 mod keep;
 mod softmax;
+mod sums;
 mod vector;
 mod zeroed;
 
@@ -20,6 +21,7 @@ pub(crate) use attention::{Columns, Split, attention_weights, scores_of, weights
 pub(crate) use hidden::{hidden_rows, lean_rows};
 pub(crate) use keep::{KeepKey, keep_into};
 pub(crate) use softmax::{elu_all, exp_all, exp_weights};
+use sums::{AddSplit, SumRows};
 use vector::{Element, load_first, store_first};
 pub(crate) use vector::{Kernel, Vector, dispatch};
 pub(crate) use zeroed::{Unwritten, in_blocks, zeroed};
@@ -221,6 +223,23 @@ impl Weights for Ones {
     }
 }
 
+/// Edges whose sums of a register do not wait for each other.
+const APART: usize = 4;
+
+/// The sum of sums apart.
+///
+/// # Safety
+/// That of [`Vector`].
+#[inline(always)]
+unsafe fn sum_of_sums<V: Vector>(sums: [V; APART]) -> V {
+    // SAFETY: by the contract.
+    unsafe {
+        let one = V::splat(1.0);
+        let halves = [sums[2].mul_add(one, sums[0]), sums[3].mul_add(one, sums[1])];
+        halves[1].mul_add(one, halves[0])
+    }
+}
+
 /// [`Row::add_rows`].
 struct AddRows<'a, E, W> {
     acc: &'a mut [f32],
@@ -303,8 +322,6 @@ impl<E: Element, W: Weights> AddRows<'_, E, W> {
     /// That of [`Kernel::run`], where the lengths are checked.
     #[inline(always)]
     unsafe fn tail<V: Vector>(&mut self, at: usize, edges: Range<usize>, ahead: usize) {
-        // Edges whose sums do not wait for each other.
-        const APART: usize = 4;
         let count = self.acc.len() - at;
         // No row is so short where a register holds as much of it.
         let room = if count == V::LANES { 1 } else { V::LANES };
@@ -322,9 +339,7 @@ impl<E: Element, W: Weights> AddRows<'_, E, W> {
             for k in whole..edges.end {
                 self.add_tail(&mut sums[0], k, at, (count, last), ahead);
             }
-            let one = V::splat(1.0);
-            let halves = [sums[2].mul_add(one, sums[0]), sums[3].mul_add(one, sums[1])];
-            store_first(halves[1].mul_add(one, halves[0]), self.acc.as_mut_ptr().add(at), count);
+            store_first(sum_of_sums(sums), self.acc.as_mut_ptr().add(at), count);
         }
     }
 
@@ -350,50 +365,6 @@ impl<E: Element, W: Weights> AddRows<'_, E, W> {
             // A whole register where the matrix goes on for so long: the lanes behind the row are not stored.
             let v = if row < last { E::load::<V>(row) } else { load_first::<V, E>(row, count) };
             *sum = v.mul_add(self.weight.get(k), *sum);
-        }
-    }
-}
-
-/// [`Row::add_split`].
-struct AddSplit<'a, E> {
-    acc: [&'a mut [f32]; 2],
-    x: &'a [E],
-    stride: usize,
-    from: usize,
-    split: &'a Split,
-}
-
-impl<E: Element> Kernel for AddSplit<'_, E> {
-    type Output = ();
-    #[inline(always)]
-    unsafe fn run<V: Vector>(self) {
-        let Split { ids, weights, positive } = self.split;
-        for (acc, edges) in self.acc.into_iter().zip([0..*positive, *positive..weights.len()]) {
-            let rows = Rows::new(self.x, self.stride, self.from, &ids[edges.clone()]);
-            let (rows, weight) = (Rows { ahead: &ids[edges.start..], ..rows }, &weights[edges]);
-            // SAFETY: that of this function.
-            unsafe { AddRows { acc, rows, weight }.run::<V>() };
-        }
-    }
-}
-
-/// [`Row::sum_rows`].
-struct SumRows<'a, E, I> {
-    acc: &'a mut [f32],
-    x: &'a [E],
-    stride: usize,
-    ids: I,
-}
-
-impl<'a, E: Element, I: Fn(usize) -> (&'a [u32], usize)> Kernel for SumRows<'_, E, I> {
-    type Output = ();
-    #[inline(always)]
-    unsafe fn run<V: Vector>(self) {
-        for (r, acc) in self.acc.chunks_exact_mut(self.stride.max(1)).enumerate() {
-            let (ahead, count) = (self.ids)(r);
-            let rows = Rows { ahead, ..Rows::new(self.x, self.stride, 0, &ahead[..count]) };
-            // SAFETY: that of this function.
-            unsafe { AddRows { acc, rows, weight: Ones }.run::<V>() };
         }
     }
 }
@@ -470,7 +441,7 @@ mod tests {
     use super::vector::{Isa, run_on};
     use super::*;
 
-    const WIDTHS: [usize; 16] = [1, 3, 7, 8, 15, 16, 31, 32, 33, 64, 65, 100, 128, 200, 511, 1000];
+    const WIDTHS: [usize; 17] = [1, 3, 4, 7, 8, 15, 16, 31, 32, 33, 64, 65, 100, 128, 200, 511, 1000];
 
     /// Runs `$body` with `$isa` bound to every instruction set of this machine.
     macro_rules! on_each_isa {
@@ -546,6 +517,14 @@ mod tests {
                         run_on(isa, DotRows { dots: &mut dots, own: &start, rows });
                     }
                     assert_eq!(plain, ones);
+                    if stride == width {
+                        // Sums of one call and of a call for each row are the same to the bit.
+                        let (mut alone, few) = (vec![0f32; width], num_edges / 2);
+                        let rows = Rows::new(&x, stride, from, &ids[few..]);
+                        // SAFETY: as above.
+                        unsafe { run_on(isa, AddRows { acc: &mut alone, rows, weight: Ones }) };
+                        assert_eq!(alone, in_rows[width..]);
+                    }
                     for c in 0..width {
                         close(once[c], sum(&w0, c), num_edges);
                         close(first[c], sum(&share, c), num_edges);
