@@ -75,10 +75,15 @@ impl<'a> RowEntries<'a> {
         }
     }
 
-    /// The entries of `node`, where every entry counts and its source is its row of the matrix at hand.
-    pub(crate) fn plain(&self, node: usize) -> Option<&'a [u32]> {
-        let plain = self.drop.is_none() && self.position.is_none();
-        plain.then(|| bytemuck::cast_slice(self.entries(node).1))
+    /// Whether every entry counts and its source is its row of the matrix at hand.
+    pub(crate) fn plain(&self) -> bool {
+        self.drop.is_none() && self.position.is_none()
+    }
+
+    /// The entries of `node` and what is stored behind them; how many are its own.
+    pub(crate) fn entries_ahead(&self, node: usize) -> (&'a [u32], usize) {
+        let (range, _) = self.entries(node);
+        (bytemuck::cast_slice(&self.col_idx[range.start..]), range.len())
     }
 
     pub(crate) fn keeps(&self, row: usize, col: u32) -> bool {

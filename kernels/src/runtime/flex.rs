@@ -7,7 +7,7 @@ use bytemuck::Pod;
 use half::{bf16, f16};
 use rayon::prelude::*;
 
-use crate::runtime::rows::{Row, zeroed};
+use crate::runtime::rows::{Row, in_blocks, zeroed};
 
 /// Rows handled by one rayon task: enough to hide the scheduling, few enough to balance skewed degrees.
 pub(crate) const ROWS_PER_TASK: usize = 32;
@@ -20,14 +20,23 @@ pub(crate) fn at_least(values: usize) -> usize {
     (VALUES_PER_THREAD / values.max(1)).max(1)
 }
 
-/// The rows of a matrix of so many columns by task, each of which reads so many values for a row.
-pub(crate) fn tasks<T: Send>(
-    matrix: &mut [T],
-    columns: usize,
+/// The matrix that `make` writes by task: the number of the task and its rows, [`ROWS_PER_TASK`] of them at most, are
+/// what it gets. Where `accumulate_into` is given, it finds those there, else zeros; it reads so many values for a row.
+pub(crate) fn by_task<E: Storage>(
+    accumulate_into: Option<FlexTensor>,
+    [rows, columns]: [usize; 2],
     read: usize,
-) -> impl IndexedParallelIterator<Item = (usize, &mut [T])> {
-    let blocks = matrix.par_chunks_mut((ROWS_PER_TASK * columns).max(1));
-    blocks.with_min_len(at_least(ROWS_PER_TASK * read)).enumerate()
+    make: impl Fn(usize, &mut [E]) + Send + Sync,
+) -> FlexTensor {
+    let (block, fewest) = ((ROWS_PER_TASK * columns).max(1), at_least(ROWS_PER_TASK * read));
+    if accumulate_into.is_none() {
+        let (values, _) = in_blocks(rows * columns, block, fewest, make);
+        return tensor(values, [rows, columns]);
+    }
+    let mut out = target::<E>(accumulate_into, [rows, columns]);
+    let blocks = slice_mut::<E>(&mut out).par_chunks_mut(block).with_min_len(fewest).enumerate();
+    blocks.for_each(|(task, block)| make(task, block));
+    out
 }
 
 /// A storage type of features; arithmetic is always f32.

@@ -3,11 +3,10 @@
 use burn::tensor::ops::FloatTensor;
 use burn_backend::TensorMetadata;
 use burn_flex::{Flex, FlexTensor};
-use rayon::prelude::*;
 
 use super::{Activation, CombineBackend};
 use crate::runtime::flex::{self, ROWS_PER_TASK, Storage, axpy, with_storage};
-use crate::runtime::rows::zeroed;
+use crate::runtime::rows::{elu_all, in_blocks};
 
 /// Rows of one partial column sum: fixed, so that the order of the sum does not depend on the number of threads.
 const ROWS_PER_SUM: usize = 256;
@@ -45,8 +44,7 @@ fn forward<E: Storage>(
     let (rows, d) = (parts[0].shape()[0], parts[0].shape()[1]);
     let parts: Vec<&[E]> = parts.iter().map(flex::slice::<E>).collect();
     let bias = bias.map(flex::slice::<f32>);
-    let mut out = zeroed::<E>(rows * d);
-    flex::tasks(&mut out, d, parts.len() * d).for_each(|(task, block)| {
+    flex::by_task::<E>(None, [rows, d], parts.len() * d, |task, block| {
         let (mut sum, mut scratch) = (vec![0f32; d], vec![0f32; d]);
         for (r, row) in block.chunks_mut(d.max(1)).enumerate() {
             let at = (task * ROWS_PER_TASK + r) * d;
@@ -61,18 +59,13 @@ fn forward<E: Storage>(
                 Activation::Identity => sum.iter_mut().for_each(|y| *y *= scale),
                 Activation::Relu => sum.iter_mut().for_each(|y| *y = (*y * scale).max(0.0)),
                 Activation::Elu => {
-                    for y in &mut sum {
-                        *y *= scale;
-                        if *y <= 0.0 {
-                            *y = y.exp_m1();
-                        }
-                    }
+                    sum.iter_mut().for_each(|y| *y *= scale);
+                    elu_all(&mut sum);
                 }
             }
             E::narrow(&sum, row);
         }
-    });
-    flex::tensor(out, [rows, d])
+    })
 }
 
 fn backward<E: Storage>(
@@ -84,32 +77,25 @@ fn backward<E: Storage>(
 ) -> (FlexTensor, Option<FlexTensor>) {
     let (rows, d) = (out.shape()[0], out.shape()[1]);
     let (gs, ys) = (flex::slice::<E>(g), flex::slice::<E>(out));
-    let mut dx = zeroed::<E>(rows * d);
-    let blocks = dx.par_chunks_mut((ROWS_PER_SUM * d).max(1)).enumerate();
-    let partial: Vec<Vec<f32>> = blocks
-        .map(|(task, block)| {
-            let (mut dy, mut y) = (vec![0f32; d], vec![0f32; d]);
-            let mut sum = vec![0f32; if bias { d } else { 0 }];
-            for (r, row) in block.chunks_mut(d.max(1)).enumerate() {
-                let at = (task * ROWS_PER_SUM + r) * d;
-                E::widen(&gs[at..at + d], &mut dy);
-                E::widen(&ys[at..at + d], &mut y);
-                for (dy, &y) in dy.iter_mut().zip(&y) {
-                    *dy *= scale
-                        * match activation {
-                            Activation::Identity => 1.0,
-                            Activation::Relu => f32::from(u8::from(y > 0.0)),
-                            Activation::Elu => y.min(0.0) + 1.0,
-                        };
-                }
-                if bias {
-                    axpy(&mut sum, 1.0, &dy);
-                }
-                E::narrow(&dy, row);
+    let (dx, partial) = in_blocks::<E, _>(rows * d, ROWS_PER_SUM * d, 1, |task, block| {
+        let (mut dy, mut scratch) = (vec![0f32; d], vec![0f32; d]);
+        let mut sum = vec![0f32; if bias { d } else { 0 }];
+        for (r, row) in block.chunks_mut(d.max(1)).enumerate() {
+            let at = (task * ROWS_PER_SUM + r) * d;
+            E::widen(&gs[at..at + d], &mut dy);
+            let slopes = dy.iter_mut().zip(E::row(&ys[at..at + d], &mut scratch));
+            match activation {
+                Activation::Identity => slopes.for_each(|(dy, _)| *dy *= scale),
+                Activation::Relu => slopes.for_each(|(dy, &y)| *dy *= if y > 0.0 { scale } else { 0.0 }),
+                Activation::Elu => slopes.for_each(|(dy, &y)| *dy *= scale * (y.min(0.0) + 1.0)),
             }
-            sum
-        })
-        .collect();
+            if bias {
+                axpy(&mut sum, 1.0, &dy);
+            }
+            E::narrow(&dy, row);
+        }
+        sum
+    });
     let sum = bias.then(|| {
         let mut total = vec![0f32; d];
         partial.iter().for_each(|sum| axpy(&mut total, 1.0, sum));

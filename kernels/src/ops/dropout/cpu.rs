@@ -3,12 +3,11 @@
 use burn::tensor::ops::FloatTensor;
 use burn_backend::TensorMetadata;
 use burn_flex::{Flex, FlexTensor};
-use rayon::prelude::*;
 
 use super::{Dropout, DropoutBackend};
 use crate::runtime::flex::{self, ROWS_PER_TASK, Storage, with_storage};
 use crate::runtime::hash::mix;
-use crate::runtime::rows::{Kernel, Vector, dispatch, zeroed};
+use crate::runtime::rows::{Kernel, Vector, dispatch};
 
 impl DropoutBackend for Flex {
     fn dropout(x: FloatTensor<Self>, dropout: Dropout) -> FloatTensor<Self> {
@@ -20,8 +19,7 @@ impl DropoutBackend for Flex {
 fn drop<E: Storage>(x: &FlexTensor, dropout: Dropout) -> FlexTensor {
     let (rows, width) = (x.shape()[0], x.shape()[1]);
     let xs = flex::slice::<E>(x);
-    let mut out = zeroed::<E>(rows * width);
-    flex::tasks(&mut out, width, width).for_each(|(task, block)| {
+    flex::by_task::<E>(None, [rows, width], width, |task, block| {
         let (mut room, mut dropped) = (vec![0f32; width], vec![0f32; width]);
         for (r, out) in block.chunks_mut(width.max(1)).enumerate() {
             let row = task * ROWS_PER_TASK + r;
@@ -29,8 +27,7 @@ fn drop<E: Storage>(x: &FlexTensor, dropout: Dropout) -> FlexTensor {
             dispatch(DropRow { x, out: &mut dropped, row: row as u32, dropout });
             E::narrow(&dropped, out);
         }
-    });
-    flex::tensor(out, [rows, width])
+    })
 }
 
 struct DropRow<'a> {

@@ -16,7 +16,9 @@ use crate::graph::row_entries::RowEntries;
 use crate::ops::dropout::Dropout;
 use crate::ops::head::HeadBackend;
 use crate::runtime::flex::{self, ROWS_PER_TASK, Storage, axpy, dot, with_storage};
-use crate::runtime::rows::{EDGES_PER_BLOCK, exp_all, exp_weights, zeroed};
+use crate::runtime::rows::{
+    Columns, EDGES_PER_BLOCK, Split, Unwritten, attention_weights, exp_all, scores_of, weights_again, zeroed,
+};
 
 impl GatBackend for Flex {
     fn gat_forward(
@@ -128,6 +130,11 @@ impl<'a> ScoreTable<'a> {
         Self { values: flex::slice::<f32>(&scores.matrix), columns, first: scores.first }
     }
 
+    /// Those of the nodes `ids`.
+    fn column<'b>(&'b self, ids: &'b [u32], head: usize) -> Columns<'b> {
+        Columns { table: self.values, stride: self.columns, at: self.first + head, ids }
+    }
+
     pub(super) fn get(&self, node: usize, head: usize) -> f32 {
         self.values[node * self.columns + self.first + head]
     }
@@ -135,12 +142,6 @@ impl<'a> ScoreTable<'a> {
 
 pub(super) fn leaky_relu(z: f32, slope: f32) -> f32 {
     if z > 0.0 { z } else { slope * z }
-}
-
-/// `a` where the score is positive, 0 elsewhere.
-fn positive_share(weights: &[f32], scores: &[f32], share: &mut Vec<f32>) {
-    share.clear();
-    share.extend(weights.iter().zip(scores).map(|(&w, &z)| if z > 0.0 { w } else { 0.0 }));
 }
 
 /// The factors of dropout on the weights of the entries of a row, or nothing where none is dropped.
@@ -191,31 +192,34 @@ fn forward<E: Storage>(
     let carried = edges.map(|edges| Carried::<E>::of(edges, args.heads, false));
     let edge_width = edges.map_or(0, |edges| heads * edges.columns());
 
-    let mut out = zeroed::<E>(rows * width);
-    let mut log_sum_exp = zeroed::<f32>(rows * heads);
-    // Empty slices stand in for what is not asked for.
-    let mut out_positive = zeroed::<E>(if positive { rows * width } else { 0 });
-    let mut mass_positive = zeroed::<f32>(if positive { rows * heads } else { 0 });
-    let mut edge_out = zeroed::<E>(rows * edge_width);
-    let mut edge_positive = zeroed::<E>(if positive { rows * edge_width } else { 0 });
     let block = ROWS_PER_TASK;
     let tasks = rows.div_ceil(block);
+    let mut out = Unwritten::<E>::new(rows * width, block * width);
+    let mut log_sum_exp = Unwritten::<f32>::new(rows * heads, block * heads);
+    // Empty slices stand in for what is not asked for.
+    let mut out_positive = Unwritten::<E>::new(if positive { rows * width } else { 0 }, block * width);
+    let mut mass_positive = Unwritten::<f32>::new(if positive { rows * heads } else { 0 }, block * heads);
+    let mut edge_out = zeroed::<E>(rows * edge_width);
+    let mut edge_positive = zeroed::<E>(if positive { rows * edge_width } else { 0 });
     let mut edge_blocks = edges::cpu::blocks(&mut edge_out, &mut edge_positive, block * edge_width, tasks);
     let mut positive_blocks: Vec<_> = if positive {
-        out_positive.chunks_mut(block * width).zip(mass_positive.chunks_mut(block * heads)).map(Some).collect()
+        out_positive.blocks().zip(mass_positive.blocks()).map(Some).collect()
     } else {
         (0..tasks).map(|_| None).collect()
     };
-    out.par_chunks_mut(block * width)
-        .zip(log_sum_exp.par_chunks_mut(block * heads))
+    out.blocks()
+        .zip(log_sum_exp.blocks())
         .zip(positive_blocks.par_iter_mut())
         .zip(edge_blocks.par_iter_mut())
         .enumerate()
-        .for_each(|(task, (((out, lse), mut positive), edge_sums))| {
+        .for_each(|(task, (((out, lse), positive), edge_sums))| {
+            let (out, lse) = (out.open(), lse.open());
+            let mut positive = positive.take().map(|(out, mass)| (out.open(), mass.open()));
             let mut row_edges = RowOfEdges::new(edge_width);
             let (mut acc, mut acc_positive) = (vec![0f32; width], vec![0f32; width]);
             let (mut sources, mut scores) = (Vec::new(), Vec::new());
-            let (mut weights, mut share) = (vec![Vec::new(); heads], vec![Vec::new(); heads]);
+            let (mut weights, mut share, mut split) =
+                (vec![Vec::new(); heads], vec![Vec::new(); heads], Split::default());
             let mut factors = Factors::new(args.attention_dropout, heads);
             for (r, out_row) in out.chunks_mut(width).enumerate() {
                 let i = task * block + r;
@@ -225,25 +229,20 @@ fn forward<E: Storage>(
                 }
                 factors.of_row(row_entries.node(i), &sources);
                 row_entries.locate(&mut sources);
+                E::request_first(hs, width, &sources);
                 acc.fill(0.0);
                 acc_positive.fill(0.0);
                 let scored = if dst_score.whole { row_entries.node(i) } else { i };
                 for h in 0..heads {
-                    let own = s.get(scored, h);
-                    scores.clear();
-                    scores.extend(sources.iter().map(|&j| own + t.get(j as usize, h)));
+                    scores_of(&mut scores, s.get(scored, h), t.column(&sources, h));
                     if let Some(carried) = &carried {
                         carried.add_scores(h, &row_edges, &mut scores);
                     }
-                    weights[h].clear();
-                    weights[h].extend(scores.iter().map(|&z| leaky_relu(z, args.negative_slope)));
-                    let (max, sum) = exp_weights(&mut weights[h]);
-                    lse[r * heads + h] = if sources.is_empty() { f32::MAX } else { max + sum.ln() };
-                    let scale = 1.0 / sum;
-                    weights[h].iter_mut().for_each(|w| *w *= scale);
+                    let of_positive = positive.is_some().then_some(&mut share[h]);
+                    let found = attention_weights(&mut scores, &mut weights[h], of_positive, args.negative_slope);
+                    lse[r * heads + h] = if sources.is_empty() { f32::MAX } else { found.max + found.sum.ln() };
                     if let Some((_, mass)) = &mut positive {
-                        positive_share(&weights[h], &scores, &mut share[h]);
-                        mass[r * heads + h] = share[h].iter().sum();
+                        mass[r * heads + h] = found.mass;
                         factors.apply(h, &mut share[h]);
                     }
                     factors.apply(h, &mut weights[h]);
@@ -260,12 +259,16 @@ fn forward<E: Storage>(
                         let (from, head) = (h * channels, h * channels..(h + 1) * channels);
                         let (ids, weights) = (&sources[run.clone()], &weights[h][run.clone()]);
                         if positive.is_some() {
-                            let both = [&mut acc[head.clone()], &mut acc_positive[head]];
-                            E::add_rows_twice(both, hs, width, from, ids, [weights, &share[h][run.clone()]]);
+                            split.divide(ids, weights, &share[h][run.clone()], &sources[run.end..]);
+                            let both = [&mut acc_positive[head.clone()], &mut acc[head]];
+                            E::add_split(both, hs, width, from, &split);
                         } else {
                             E::add_rows(&mut acc[head], hs, width, from, ids, weights);
                         }
                     }
+                }
+                if positive.is_some() {
+                    axpy(&mut acc, 1.0, &acc_positive);
                 }
                 E::narrow(&acc, out_row);
                 if let Some((out_positive, _)) = &mut positive {
@@ -273,11 +276,12 @@ fn forward<E: Storage>(
                 }
             }
         });
+    let tensor = |values: Unwritten<E>| flex::tensor(values.written(), [rows, width]);
+    let of_heads = |values: Unwritten<f32>| flex::tensor(values.written(), [rows, heads]);
     GatForward {
-        out: flex::tensor(out, [rows, width]),
-        log_sum_exp: flex::tensor(log_sum_exp, [rows, heads]),
-        positive: positive
-            .then(|| (flex::tensor(out_positive, [rows, width]), flex::tensor(mass_positive, [rows, heads]))),
+        out: tensor(out),
+        log_sum_exp: of_heads(log_sum_exp),
+        positive: positive.then(|| (tensor(out_positive), of_heads(mass_positive))),
         edges: edges.map(|_| EdgeSums {
             out: flex::tensor(edge_out, [rows, edge_width]),
             positive: positive.then(|| flex::tensor(edge_positive, [rows, edge_width])),
@@ -358,7 +362,7 @@ fn backward<E: Storage>(
     let dt_blocks = flex::slice_mut::<f32>(&mut dt).par_chunks_mut(block * columns);
     dt_blocks.zip(dh_blocks.par_iter_mut()).enumerate().for_each(|(task, (dt, dh))| {
         let (mut own, mut acc, mut acc_positive) = (vec![0f32; width], vec![0f32; width], vec![0f32; width]);
-        let (mut targets, mut scores, mut score_gradient) = (Vec::new(), Vec::new(), vec![0f32; heads]);
+        let (mut targets, mut split, mut score_gradient) = (Vec::new(), Split::default(), vec![0f32; heads]);
         let (mut weights, mut share) = (vec![Vec::new(); heads], vec![Vec::new(); heads]);
         let mut factors = Factors::new(args.attention_dropout.map(Dropout::reverse), heads);
         for (r, row) in dt.chunks_mut(columns).enumerate() {
@@ -369,33 +373,28 @@ fn backward<E: Storage>(
             }
             factors.of_row(row_entries.node(j), &targets);
             row_entries.locate(&mut targets);
+            E::request_first(gs, width, &targets);
             E::widen(&hs[j * width..(j + 1) * width], &mut own);
             acc.fill(0.0);
             acc_positive.fill(0.0);
             let slope = |w: f32, positive: f32| positive + args.negative_slope * (w - positive);
             for h in 0..heads {
-                let arrival = |i: u32| &arrivals[(i as usize * heads + h) * arrival_columns(0)..][..3];
-                scores.clear();
-                scores.extend(targets.iter().map(|&i| arrival(i)[0] + t.get(j, h)));
-                let logits =
-                    scores.iter().zip(&targets).map(|(&z, &i)| leaky_relu(z, args.negative_slope) - arrival(i)[1]);
-                weights[h].clear();
-                weights[h].extend(logits);
-                exp_all(&mut weights[h]);
-                positive_share(&weights[h], &scores, &mut share[h]);
-                let terms = targets.iter().zip(weights[h].iter().zip(&share[h]));
-                score_gradient[h] = -terms.map(|(&i, (&w, &p))| slope(w, p) * arrival(i)[2]).sum::<f32>();
-                factors.apply(h, &mut weights[h]);
-                factors.apply(h, &mut share[h]);
+                let columns = arrival_columns(0);
+                let arriving = Columns { table: arrivals, stride: heads * columns, at: h * columns, ids: &targets };
+                let (weights, share, slope) = (&mut weights[h], &mut share[h], args.negative_slope);
+                score_gradient[h] = -weights_again(weights, share, t.get(j, h), arriving, slope);
+                factors.apply(h, weights);
+                factors.apply(h, share);
             }
             for run in runs(targets.len()) {
                 for h in 0..heads {
                     let (from, head) = (h * channels, h * channels..(h + 1) * channels);
-                    let both = [&mut acc[head.clone()], &mut acc_positive[head]];
-                    let weights = [&weights[h][run.clone()], &share[h][run.clone()]];
-                    E::add_rows_twice(both, gs, width, from, &targets[run.clone()], weights);
+                    let (ids, next) = (&targets[run.clone()], &targets[run.end..]);
+                    split.divide(ids, &weights[h][run.clone()], &share[h][run.clone()], next);
+                    E::add_split([&mut acc_positive[head.clone()], &mut acc[head]], gs, width, from, &split);
                 }
             }
+            axpy(&mut acc, 1.0, &acc_positive);
             for (h, (dt, sum)) in row[t.first..].iter_mut().zip(&mut score_gradient).enumerate() {
                 let head = h * channels..(h + 1) * channels;
                 let own = &own[head.clone()];

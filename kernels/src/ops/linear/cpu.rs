@@ -1,67 +1,139 @@
-//! Matrix products on the CPU: those of Burn.
+//! Matrix products on the CPU: rayon over rows, `gemm` for those of a task.
 
 use burn::tensor::ops::FloatTensor;
-use burn::tensor::{DType, Shape, Slice};
+use burn::tensor::{DType, Shape};
 use burn_backend::TensorMetadata;
 use burn_backend::ops::FloatTensorOps;
 use burn_flex::{Flex, FlexTensor};
+use gemm::{Parallelism, gemm};
+use rayon::prelude::*;
 
 use super::LinearBackend;
+use crate::runtime::flex::{self, Storage, axpy, dot, with_storage};
+use crate::runtime::rows::in_blocks;
 
-/// Stretches of rows whose products are independent: the threads share them.
-const STRETCHES: usize = 512;
-/// Below this many rows per stretch the plain product is as fast.
-const MIN_ROWS: usize = 64;
+/// Rows of one task of a product: they and their results stay in the cache beside the weight.
+const ROWS_PER_TASK: usize = 128;
+/// Multiplications that a thread takes at least: 10 us.
+const WORK_PER_THREAD: usize = 1 << 20;
+/// Rows of one partial weight gradient at least, and the most partial ones: both fixed, so that the order of the sum
+/// does not depend on the number of threads.
+const ROWS_PER_PARTIAL: usize = 256;
+const MOST_PARTIALS: usize = 64;
+/// Elements of a weight gradient that one task adds up.
+const ELEMENTS_PER_TASK: usize = 4096;
 
 /// How many rows a product `[rows, k] [k, width]` has to have at least so that each of them comes out the same to the
 /// bit whatever others stand beside it.
 ///
 /// `gemm` sums a row up in the order of `k` in all of its blocked products, but goes other ways where there are few
-/// rows: one row is multiplied by columns; up to 256 results are summed up lane by lane where the columns of `w` lie
-/// one behind another, as those of its transpose do, or where it has one; and with at most 64 rows and columns sums of
-/// more than 512 terms are parted elsewhere.
-fn least_rows(k: usize, width: usize, by_columns: bool) -> usize {
-    let of_lanes = if by_columns { 256 / width.max(1) + 1 } else { 2 };
-    let of_parts = if k > 512 && width <= 64 { 65 } else { 2 };
-    of_lanes.max(of_parts)
+/// rows: one row is multiplied by columns, and with at most 64 rows and columns sums of more than 512 terms are parted
+/// elsewhere. It also has ways of its own for one column, which is left to [`dot`].
+fn least_rows(k: usize, width: usize) -> usize {
+    if k > 512 && width <= 64 { 65 } else { 2 }
 }
 
 impl LinearBackend for Flex {
     fn product(x: FloatTensor<Self>, w: FloatTensor<Self>) -> FloatTensor<Self> {
-        let w = as_dtype(w, x.dtype());
-        let ([rows, k], width) = ([x.shape()[0], x.shape()[1]], w.shape()[1]);
-        let least = least_rows(k, width, w.layout().strides()[0] == 1);
-        if rows == 0 || rows >= least {
-            return Self::float_matmul(x, w);
-        }
-        let blank = FlexTensor::zeros(Shape::new([least - rows, k]), x.dtype());
-        let product = Self::float_matmul(Self::float_cat(vec![x, blank], 0), w);
-        Self::float_slice(product, &[Slice::from(0..rows), Slice::from(0..width)])
+        let w = by_rows(as_dtype(w, x.dtype()));
+        let x = by_rows(x);
+        with_storage!(x.dtype(), E => product::<E>(&x, &w))
     }
 
     fn weight_gradient(x: FloatTensor<Self>, g: FloatTensor<Self>, dtype: DType) -> FloatTensor<Self> {
-        let ([n, k], [_, m]) = ([x.shape()[0], x.shape()[1]], [g.shape()[0], g.shape()[1]]);
-        let per_stretch = n / STRETCHES;
-        if per_stretch < MIN_ROWS {
-            return as_dtype(Self::float_matmul(Self::float_transpose(x), g), dtype);
-        }
-        let main = per_stretch * STRETCHES;
-        let rows = |t: &FloatTensor<Self>, from: usize, to: usize, width: usize| {
-            Self::float_slice(t.clone(), &[Slice::from(from..to), Slice::from(0..width)])
-        };
-        let batched = |t: &FloatTensor<Self>, width| {
-            Self::float_reshape(rows(t, 0, main, width), Shape::new([STRETCHES, per_stretch, width]))
-        };
-        let partial = Self::float_matmul(Self::float_swap_dims(batched(&x, k), 1, 2), batched(&g, m));
-        // Hundreds of partial products: add them in f32 whatever the storage.
-        let partial = as_dtype(partial, DType::F32);
-        let sum = as_dtype(Self::float_reshape(Self::float_sum_dim(partial, 0), Shape::new([k, m])), dtype);
-        if main == n {
-            return sum;
-        }
-        let rest = Self::float_matmul(Self::float_transpose(rows(&x, main, n, k)), rows(&g, main, n, m));
-        Self::float_add(sum, as_dtype(rest, dtype))
+        let (x, g) = (by_rows(x), by_rows(g));
+        as_dtype(with_storage!(x.dtype(), E => weight_gradient::<E>(&x, &g)), dtype)
     }
+}
+
+fn product<E: Storage>(x: &FlexTensor, w: &FlexTensor) -> FlexTensor {
+    let ([rows, k], width) = ([x.shape()[0], x.shape()[1]], w.shape()[1]);
+    let (xs, mut scratch) = (flex::slice::<E>(x), vec![0f32; k * width]);
+    let ws = E::row(flex::slice::<E>(w), &mut scratch);
+    let least = least_rows(k, width);
+    let fewest = (WORK_PER_THREAD / (ROWS_PER_TASK * k * width).max(1)).max(1);
+    let (out, _) = in_blocks::<E, _>(rows * width, ROWS_PER_TASK * width, fewest, |task, block| {
+        let some = block.len() / width;
+        let xs = &xs[task * ROWS_PER_TASK * k..][..some * k];
+        if width == 1 {
+            let (mut wide, mut sums) = (vec![0f32; k], vec![0f32; some]);
+            sums.iter_mut().enumerate().for_each(|(r, sum)| *sum = dot(E::row(&xs[r * k..][..k], &mut wide), ws));
+            return E::narrow(&sums, block);
+        }
+        if E::dtype() == DType::F32 && some >= least {
+            let (block, xs) = (bytemuck::cast_slice_mut(block), bytemuck::cast_slice(xs));
+            return multiply(block, (xs, [k, 1]), ws, [some, k, width]);
+        }
+        let all = some.max(least);
+        let (mut wide, mut sums) = (vec![0f32; all * k], vec![0f32; all * width]);
+        E::widen(xs, &mut wide[..some * k]);
+        multiply(&mut sums, (&wide, [k, 1]), ws, [all, k, width]);
+        E::narrow(&sums[..some * width], block);
+    });
+    flex::tensor(out, [rows, width])
+}
+
+/// `x^T g` in f32.
+fn weight_gradient<E: Storage>(x: &FlexTensor, g: &FlexTensor) -> FlexTensor {
+    let ([n, k], m) = ([x.shape()[0], x.shape()[1]], g.shape()[1]);
+    let (xs, gs) = (flex::slice::<E>(x), flex::slice::<E>(g));
+    let rows = n.div_ceil(MOST_PARTIALS).max(ROWS_PER_PARTIAL);
+    let partial = |part: usize| {
+        let (first, end) = (part * rows, n.min((part + 1) * rows));
+        let (mut wide_x, mut wide_g) = (Vec::new(), Vec::new());
+        if E::dtype() != DType::F32 {
+            wide_x.resize((end - first) * k, 0.0);
+            wide_g.resize((end - first) * m, 0.0);
+        }
+        let (x, g) = (E::row(&xs[first * k..end * k], &mut wide_x), E::row(&gs[first * m..end * m], &mut wide_g));
+        let mut sums = vec![0f32; k * m];
+        multiply(&mut sums, (x, [1, k]), g, [k, end - first, m]);
+        sums
+    };
+    let fewest = (WORK_PER_THREAD / (rows * k * m).max(1)).max(1);
+    let partials: Vec<Vec<f32>> = (0..n.div_ceil(rows)).into_par_iter().with_min_len(fewest).map(partial).collect();
+    let (sum, _) = in_blocks::<f32, _>(k * m, ELEMENTS_PER_TASK, flex::at_least(ELEMENTS_PER_TASK), |task, block| {
+        for partial in &partials {
+            axpy(block, 1.0, &partial[task * ELEMENTS_PER_TASK..][..block.len()]);
+        }
+    });
+    flex::tensor(sum, Shape::new([k, m]))
+}
+
+/// `out = a b` of an `a` of `rows x terms` elements at these strides and of a `b` of `terms x width`, row by row.
+fn multiply(out: &mut [f32], (a, [row, column]): (&[f32], [usize; 2]), b: &[f32], [rows, terms, width]: [usize; 3]) {
+    assert!(out.len() == rows * width && a.len() == rows * terms && b.len() == terms * width);
+    let [row, column, width_of_b] = [row, column, width].map(|stride| stride as isize);
+    let (out, a, b) = (out.as_mut_ptr(), a.as_ptr(), b.as_ptr());
+    // SAFETY: the lengths were just checked; the strides of `a` are those of its rows or of its columns.
+    unsafe {
+        gemm(
+            rows,
+            width,
+            terms,
+            out,
+            1,
+            width_of_b,
+            false,
+            a,
+            column,
+            row,
+            b,
+            1,
+            width_of_b,
+            0.0,
+            1.0,
+            false,
+            false,
+            false,
+            Parallelism::None,
+        );
+    }
+}
+
+/// The matrix itself, or a copy where its rows do not lie one behind the other.
+fn by_rows(matrix: FlexTensor) -> FlexTensor {
+    if matrix.layout().is_contiguous() { matrix } else { matrix.to_contiguous() }
 }
 
 fn as_dtype(tensor: FloatTensor<Flex>, dtype: DType) -> FloatTensor<Flex> {

@@ -3,11 +3,9 @@
 use burn::tensor::ops::FloatTensor;
 use burn_backend::TensorMetadata;
 use burn_flex::{Flex, FlexTensor};
-use rayon::prelude::*;
 
 use super::PiecesBackend;
 use crate::runtime::flex::{self, ROWS_PER_TASK, Storage, with_storage};
-use crate::runtime::rows::zeroed;
 
 impl PiecesBackend for Flex {
     fn beside_pieces(x: FloatTensor<Self>, bounds: FloatTensor<Self>) -> FloatTensor<Self> {
@@ -24,8 +22,7 @@ fn beside<E: Storage>(x: &FlexTensor, bounds: &FlexTensor) -> FlexTensor {
     let of_pieces = of_columns.flat_map(|ends| ends.windows(2));
     let of_pieces: Vec<[f32; 2]> = of_pieces.map(|ends| [ends[0], inverse(ends[1] - ends[0])]).collect();
     let (xs, wide) = (flex::slice::<E>(x), width + pieces);
-    let mut out = zeroed::<E>(rows * wide);
-    flex::tasks(&mut out, wide, wide).for_each(|(task, block)| {
+    flex::by_task::<E>(None, [rows, wide], wide, |task, block| {
         let (mut room, mut shares) = (vec![0f32; width], vec![0f32; pieces]);
         for (r, out) in block.chunks_mut(wide.max(1)).enumerate() {
             let row = task * ROWS_PER_TASK + r;
@@ -40,8 +37,7 @@ fn beside<E: Storage>(x: &FlexTensor, bounds: &FlexTensor) -> FlexTensor {
             out[..width].copy_from_slice(stored);
             E::narrow(&shares, &mut out[width..]);
         }
-    });
-    flex::tensor(out, [rows, wide])
+    })
 }
 
 /// One over the length of a piece; an empty one is never entered.

@@ -7,8 +7,18 @@ use burn_flex::{Flex, FlexTensor};
 use rayon::prelude::*;
 
 use super::RowDotsBackend;
-use crate::runtime::flex::{self, ROWS_PER_TASK, Storage, axpy, dot, with_storage};
-use crate::runtime::rows::zeroed;
+use crate::runtime::flex::{self, ROWS_PER_TASK, Storage, axpy, with_storage};
+
+/// The rows of a task.
+const IN_ORDER: [u32; ROWS_PER_TASK] = {
+    let mut ids = [0; ROWS_PER_TASK];
+    let mut r = 0;
+    while r < ROWS_PER_TASK {
+        ids[r] = r as u32;
+        r += 1;
+    }
+    ids
+};
 
 /// Rows of one partial column sum: fixed, so that the order of the sum does not depend on the number of threads.
 const ROWS_PER_PARTIAL: usize = 1024;
@@ -38,26 +48,21 @@ impl RowDotsBackend for Flex {
 fn forward<E: Storage>(x: &FlexTensor, vectors: &FlexTensor) -> FlexTensor {
     let (rows, d, count) = (x.shape()[0], x.shape()[1], vectors.shape()[0]);
     let (xs, vs) = (flex::slice::<E>(x), flex::slice::<f32>(vectors));
-    let mut out = zeroed::<f32>(rows * count);
-    flex::tasks(&mut out, count, count * d).for_each(|(task, block)| {
-        let mut scratch = vec![0f32; d];
-        for (r, dots) in block.chunks_mut(count).enumerate() {
-            let i = task * ROWS_PER_TASK + r;
-            let row = E::row(&xs[i * d..(i + 1) * d], &mut scratch);
-            for (k, out) in dots.iter_mut().enumerate() {
-                *out = dot(row, &vs[k * d..(k + 1) * d]);
-            }
+    flex::by_task::<f32>(None, [rows, count], count * d, |task, block| {
+        let some = block.len() / count;
+        let (xs, ids) = (&xs[task * ROWS_PER_TASK * d..][..some * d], &IN_ORDER[..some]);
+        let mut dots = [0f32; ROWS_PER_TASK];
+        for k in 0..count {
+            E::dot_rows(&mut dots[..some], &vs[k * d..(k + 1) * d], xs, d, 0, ids);
+            block.iter_mut().skip(k).step_by(count).zip(dots).for_each(|(out, dot)| *out = dot);
         }
-    });
-    flex::tensor(out, [rows, count])
+    })
 }
 
 fn gradient<E: Storage>(g: &FlexTensor, vectors: &FlexTensor, accumulate_into: Option<FlexTensor>) -> FlexTensor {
     let (rows, count, d) = (g.shape()[0], g.shape()[1], vectors.shape()[1]);
     let (gs, vs) = (flex::slice::<f32>(g), flex::slice::<f32>(vectors));
-    let mut out = flex::target::<E>(accumulate_into, [rows, d]);
-    let values = flex::slice_mut::<E>(&mut out);
-    flex::tasks(values, d, count * d).for_each(|(task, block)| {
+    flex::by_task::<E>(accumulate_into, [rows, d], count * d, |task, block| {
         let mut sum = vec![0f32; d];
         for (r, row) in block.chunks_mut(d.max(1)).enumerate() {
             let i = task * ROWS_PER_TASK + r;
@@ -67,8 +72,7 @@ fn gradient<E: Storage>(g: &FlexTensor, vectors: &FlexTensor, accumulate_into: O
             }
             E::narrow(&sum, row);
         }
-    });
-    out
+    })
 }
 
 fn column_sums<E: Storage>(x: &FlexTensor, g: &FlexTensor) -> FlexTensor {

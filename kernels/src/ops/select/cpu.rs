@@ -3,10 +3,9 @@
 use burn::tensor::ops::{FloatTensor, IntTensor};
 use burn_backend::TensorMetadata;
 use burn_flex::{Flex, FlexTensor};
-use rayon::prelude::*;
 
 use super::{SelectBackend, Side};
-use crate::runtime::flex::{self, Storage, axpy, with_storage};
+use crate::runtime::flex::{self, ROWS_PER_TASK, Storage, axpy, with_storage};
 
 impl SelectBackend for Flex {
     fn select_forward(
@@ -35,25 +34,23 @@ fn forward<E: Storage>(
     let nodes = to.as_ref().map(|t| flex::ids(&t.rows));
     let place = from.as_ref().map(|f| flex::ids(&f.position));
     let adds = accumulate_into.is_some();
-    let mut out = flex::target::<E>(accumulate_into, [len, d]);
-    let values = flex::slice_mut::<E>(&mut out);
-    values.par_chunks_mut(d.max(1)).with_min_len(flex::at_least(d)).enumerate().for_each_init(
-        || (vec![0f32; d], vec![0f32; d]),
-        |(sum, scratch), (k, row)| {
+    flex::by_task::<E>(accumulate_into, [len, d], 2 * d, |task, block| {
+        let (mut sum, mut scratch) = (vec![0f32; d], vec![0f32; d]);
+        for (r, row) in block.chunks_mut(d.max(1)).enumerate() {
+            let k = task * ROWS_PER_TASK + r;
             let node = nodes.map_or(k, |n| n[k] as usize);
             let at = place.map_or(node as i32, |p| p[node]);
             if at < 0 {
-                return;
+                continue;
             }
             let from = &xs[at as usize * d..(at as usize + 1) * d];
             if scale.is_none() && !adds {
                 row.copy_from_slice(from);
-                return;
+                continue;
             }
-            E::widen(row, sum);
-            axpy(sum, scale.map_or(1.0, |s| s[node]), E::row(from, scratch));
-            E::narrow(sum, row);
-        },
-    );
-    out
+            E::widen(row, &mut sum);
+            axpy(&mut sum, scale.map_or(1.0, |s| s[node]), E::row(from, &mut scratch));
+            E::narrow(&sum, row);
+        }
+    })
 }

@@ -1,7 +1,7 @@
 //! SpMM on the CPU: rayon over blocks of rows, f32 sums in registers and L1.
 
 use burn::tensor::ops::{FloatTensor, IntTensor};
-use burn::tensor::{Shape, TensorMetadata};
+use burn::tensor::{DType, Shape, TensorMetadata};
 use burn_flex::{Flex, FlexTensor};
 use rayon::prelude::*;
 
@@ -10,6 +10,7 @@ use crate::graph::csr::{EdgeIds, Topology, View};
 use crate::graph::row_entries::RowEntries;
 use crate::graph::row_index::Groups;
 use crate::runtime::flex::{self, Offsets, ROWS_PER_TASK, Storage, axpy, dot, with_storage};
+use crate::runtime::rows::in_blocks;
 
 impl SpmmBackend for Flex {
     fn spmm_forward(
@@ -93,8 +94,9 @@ fn forward<E: Storage>(
     });
 
     let adds = accumulate_into.is_some();
-    let mut out = flex::target::<E>(accumulate_into, [rows, d]);
-    let values = flex::slice_mut::<E>(&mut out);
+    let plain = row_entries.plain() && weights.is_none() && src_scale.is_none();
+    // Whether a row is the sum over its entries as it is.
+    let bare = E::dtype() == DType::F32 && !adds && own.is_none() && dst_scale.is_none();
     // What follows the sum over the entries of node `i`.
     let finish = |i: usize, is_empty: bool, acc: &mut [f32], out_row: &mut [E], scratch: &mut [f32]| {
         if adds && is_empty && own.is_none() {
@@ -114,18 +116,24 @@ fn forward<E: Storage>(
         }
         E::narrow(acc, out_row);
     };
-    values.par_chunks_mut((ROWS_PER_TASK * d).max(1)).enumerate().for_each(|(task, block)| {
-        let (mut acc, mut sources, mut factors) = (vec![0f32; d], Vec::new(), Vec::new());
-        let (mut entries, mut scratch) = (Vec::new(), vec![0f32; d]);
+    // Rows have ten entries or so at least, else they cost little.
+    flex::by_task::<E>(accumulate_into, [rows, d], 10 * d, |task, block| {
+        let node = |r: usize| row_entries.node(task * ROWS_PER_TASK + r);
+        let ids = |r: usize| row_entries.entries_ahead(node(r));
+        if plain && bare {
+            return E::sum_rows(bytemuck::cast_slice_mut(block), xs, d, ids);
+        }
+        let mut scratch = vec![0f32; d];
+        if plain {
+            let mut sums = vec![0f32; block.len()];
+            E::sum_rows(&mut sums, xs, d, ids);
+            let each = sums.chunks_mut(d.max(1)).zip(block.chunks_mut(d.max(1))).enumerate();
+            return each.for_each(|(r, (acc, row))| finish(node(r), ids(r).1 == 0, acc, row, &mut scratch));
+        }
+        let (mut acc, mut sources, mut factors, mut entries) = (vec![0f32; d], Vec::new(), Vec::new(), Vec::new());
         for (r, out_row) in block.chunks_mut(d.max(1)).enumerate() {
-            let i = row_entries.node(task * ROWS_PER_TASK + r);
+            let i = node(r);
             acc.fill(0.0);
-            let plain = if weights.is_none() && src_scale.is_none() { row_entries.plain(i) } else { None };
-            if let Some(ids) = plain {
-                E::sum_rows(&mut acc, xs, d, ids);
-                finish(i, ids.is_empty(), &mut acc, out_row, &mut scratch);
-                continue;
-            }
             factors.clear();
             match weights {
                 // Weights belong to positions among the entries, which a list of sources does not tell.
@@ -146,8 +154,7 @@ fn forward<E: Storage>(
             E::add_rows(&mut acc, xs, d, 0, &sources, &factors);
             finish(i, sources.is_empty(), &mut acc, out_row, &mut scratch);
         }
-    });
-    out
+    })
 }
 
 fn group_sums<E: Storage>(
@@ -165,11 +172,12 @@ fn group_sums<E: Storage>(
     let (entry, position) = (flex::ids(&groups.entry), flex::ids(&groups.position));
     let mut out = flex::target::<E>(accumulate_into, [num_rows, d]);
     let values = flex::slice_mut::<E>(&mut out);
-    let sums: Vec<(usize, Vec<E>)> = (0..groups.num_groups)
-        .into_par_iter()
-        .with_min_len(ROWS_PER_TASK)
-        .map(|g| {
-            let (mut acc, mut scratch, mut sum) = (vec![0f32; d], vec![0f32; d], vec![E::default(); d]);
+    let fewest = flex::at_least(ROWS_PER_TASK * 2 * d);
+    let (sums, _) = in_blocks::<E, _>(groups.num_groups * d, (ROWS_PER_TASK * d).max(1), fewest, |task, block| {
+        let (mut acc, mut scratch) = (vec![0f32; d], vec![0f32; d]);
+        for (r, sum) in block.chunks_mut(d.max(1)).enumerate() {
+            let g = task * ROWS_PER_TASK + r;
+            acc.fill(0.0);
             for k in row_ptr.row(g) {
                 let j = entry[k] as usize;
                 let w = weight.map_or(1.0, |w| w[position[k] as usize]);
@@ -177,12 +185,11 @@ fn group_sums<E: Storage>(
             }
             let row = rows[g] as usize;
             axpy(&mut acc, 1.0, E::row(&values[row * d..(row + 1) * d], &mut scratch));
-            E::narrow(&acc, &mut sum);
-            (row, sum)
-        })
-        .collect();
-    for (row, sum) in sums {
-        values[row * d..(row + 1) * d].copy_from_slice(&sum);
+            E::narrow(&acc, sum);
+        }
+    });
+    for (sum, &row) in sums.chunks_exact(d.max(1)).zip(rows) {
+        values[row as usize * d..][..d].copy_from_slice(sum);
     }
     out
 }

@@ -15,7 +15,7 @@ pub(crate) fn hidden_rows<E: Element>(
     (values, projection): (&[f32], &[f32]),
     slope: f32,
 ) {
-    let rows = Rows { x, stride: own.len(), from: 0, ids };
+    let rows = Rows::new(x, own.len(), 0, ids);
     dispatch(HiddenRows { out, own, rows, values, projection, slope });
 }
 
@@ -133,7 +133,7 @@ mod tests {
             };
             for isa in Isa::ALL.into_iter().filter(|isa| isa.available()) {
                 let mut out = vec![f32::NAN; ids.len() * width];
-                let rows = Rows { x: &stored, stride: width, from: 0, ids: &ids };
+                let rows = Rows::new(&stored, width, 0, &ids);
                 let (values, projection, own) = (&values[..], &projection[..], &own[..]);
                 // SAFETY: the instruction set is available.
                 unsafe { run_on(isa, HiddenRows { out: &mut out, own, rows, values, projection, slope: 0.25 }) };

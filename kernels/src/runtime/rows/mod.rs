@@ -5,9 +5,11 @@
 //! and that the rows to come are already on their way.
 #![allow(clippy::needless_range_loop, reason = "an index of lanes or registers runs over several arrays at once")]
 
+mod attention;
 mod hidden;
 mod keep;
 mod softmax;
+mod sums;
 mod vector;
 mod zeroed;
 
@@ -15,12 +17,14 @@ mod zeroed;
 use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 use std::ops::Range;
 
+pub(crate) use attention::{Columns, Split, attention_weights, scores_of, weights_again};
 pub(crate) use hidden::{hidden_rows, lean_rows};
 pub(crate) use keep::{KeepKey, keep_into};
-pub(crate) use softmax::{exp_all, exp_weights};
+pub(crate) use softmax::{elu_all, exp_all, exp_weights};
+use sums::{AddSplit, SumRows};
 use vector::{Element, load_first, store_first};
 pub(crate) use vector::{Kernel, Vector, dispatch};
-pub(crate) use zeroed::zeroed;
+pub(crate) use zeroed::{Unwritten, in_blocks, zeroed};
 
 /// A storage type of features; arithmetic is f32.
 pub(crate) trait Row: Element {
@@ -43,17 +47,25 @@ pub(crate) trait Row: Element {
     /// # Panics
     /// If a row does not lie in `x`, or lengths differ.
     fn add_rows(acc: &mut [f32], x: &[Self], stride: usize, from: usize, ids: &[u32], weight: &[f32]) {
-        dispatch(AddRows { acc: [acc], rows: Rows { x, stride, from, ids }, weight: [weight] });
+        dispatch(AddRows { acc, rows: Rows::new(x, stride, from, ids), weight });
     }
 
-    /// [`Row::add_rows`] with weights of 1 and `from == 0`.
-    fn sum_rows(acc: &mut [f32], x: &[Self], stride: usize, ids: &[u32]) {
-        dispatch(AddRows { acc: [acc], rows: Rows { x, stride, from: 0, ids }, weight: [Ones] });
+    /// [`Row::add_rows`] with weights of 1 and `from == 0`, into every row of `acc`: those of the `r`-th are the first
+    /// `count` of the ids `ids(r) = (ids, count)`, and rows that may be next the ones behind.
+    fn sum_rows<'a>(acc: &mut [f32], x: &[Self], stride: usize, ids: impl Fn(usize) -> (&'a [u32], usize)) {
+        dispatch(SumRows { acc, x, stride, ids });
     }
 
-    /// [`Row::add_rows`] into two accumulators with weights of their own; each row is read once.
-    fn add_rows_twice(acc: [&mut [f32]; 2], x: &[Self], stride: usize, from: usize, ids: &[u32], weight: [&[f32]; 2]) {
-        dispatch(AddRows { acc, rows: Rows { x, stride, from, ids }, weight });
+    /// [`Row::add_rows`] of the edges with positive scores into `acc[0]`, of the others into `acc[1]`.
+    fn add_split(acc: [&mut [f32]; 2], x: &[Self], stride: usize, from: usize, split: &Split) {
+        dispatch(AddSplit { acc, x, stride, from, split });
+    }
+
+    /// Requests the rows that a sum over all channels of `ids` begins with: those after them are requested on the way.
+    fn request_first(x: &[Self], stride: usize, ids: &[u32]) {
+        let rows = Rows::new(x, stride, 0, ids);
+        let bytes = rows.bytes_ahead(stride);
+        ids.iter().take(EDGES_AHEAD).for_each(|&id| rows.request(id, bytes));
     }
 
     /// `dots[k] = <own, x[ids[k] * stride + from ..]>` over `own.len()` channels, in an order of summation that depends
@@ -62,7 +74,7 @@ pub(crate) trait Row: Element {
     /// # Panics
     /// If a row does not lie in `x`, or lengths differ.
     fn dot_rows(dots: &mut [f32], own: &[f32], x: &[Self], stride: usize, from: usize, ids: &[u32]) {
-        dispatch(DotRows { dots, own, rows: Rows { x, stride, from, ids } });
+        dispatch(DotRows { dots, own, rows: Rows::new(x, stride, from, ids) });
     }
 }
 
@@ -110,9 +122,16 @@ struct Rows<'a, E> {
     stride: usize,
     from: usize,
     ids: &'a [u32],
+    /// The same ids, and those of rows that may come next.
+    ahead: &'a [u32],
 }
 
-impl<E: Element> Rows<'_, E> {
+impl<'a, E: Element> Rows<'a, E> {
+    #[inline(always)]
+    fn new(x: &'a [E], stride: usize, from: usize, ids: &'a [u32]) -> Self {
+        Self { x, stride, from, ids, ahead: ids }
+    }
+
     /// Panics unless `width` channels of every row lie in the matrix, which makes [`Rows::get`] sound.
     #[inline(always)]
     fn check(&self, width: usize) {
@@ -143,16 +162,24 @@ impl<E: Element> Rows<'_, E> {
     /// Requests the first `bytes` of the row that comes [`EDGES_AHEAD`] of the `k`-th.
     #[inline(always)]
     fn prefetch(&self, k: usize, bytes: usize) {
-        #[cfg(target_arch = "x86_64")]
-        if let Some(&id) = self.ids.get(k + EDGES_AHEAD) {
-            let row = self.x.as_ptr().wrapping_add(id as usize * self.stride).cast::<i8>();
-            for byte in (0..bytes).step_by(64) {
-                // SAFETY: a hint, which no address makes fault.
-                unsafe { _mm_prefetch::<_MM_HINT_T0>(row.wrapping_add(byte)) };
-            }
+        if let Some(&id) = self.ahead.get(k + EDGES_AHEAD) {
+            self.request(id, bytes);
         }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = (k, bytes);
+    }
+
+    /// Requests the first `bytes` of a row.
+    #[inline(always)]
+    fn request(&self, id: u32, bytes: usize) {
+        let row = self.x.as_ptr().wrapping_add(id as usize * self.stride).cast::<i8>();
+        for byte in (0..bytes).step_by(64) {
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: a hint, which no address makes fault.
+            unsafe {
+                _mm_prefetch::<_MM_HINT_T0>(row.wrapping_add(byte));
+            }
+            #[cfg(not(target_arch = "x86_64"))]
+            let _ = (row, byte);
+        }
     }
 }
 
@@ -196,22 +223,36 @@ impl Weights for Ones {
     }
 }
 
-/// [`Row::add_rows`] into `A` accumulators.
-struct AddRows<'a, E, W, const A: usize> {
-    acc: [&'a mut [f32]; A],
-    rows: Rows<'a, E>,
-    weight: [W; A],
+/// Edges whose sums of a register do not wait for each other.
+const APART: usize = 4;
+
+/// The sum of sums apart.
+///
+/// # Safety
+/// That of [`Vector`].
+#[inline(always)]
+unsafe fn sum_of_sums<V: Vector>(sums: [V; APART]) -> V {
+    // SAFETY: by the contract.
+    unsafe {
+        let one = V::splat(1.0);
+        let halves = [sums[2].mul_add(one, sums[0]), sums[3].mul_add(one, sums[1])];
+        halves[1].mul_add(one, halves[0])
+    }
 }
 
-impl<E: Element, W: Weights, const A: usize> Kernel for AddRows<'_, E, W, A> {
+/// [`Row::add_rows`].
+struct AddRows<'a, E, W> {
+    acc: &'a mut [f32],
+    rows: Rows<'a, E>,
+    weight: W,
+}
+
+impl<E: Element, W: Weights> Kernel for AddRows<'_, E, W> {
     type Output = ();
     #[inline(always)]
     unsafe fn run<V: Vector>(mut self) {
-        let (width, num_edges) = (self.acc[0].len(), self.rows.ids.len());
-        for a in 0..A {
-            assert_eq!(self.acc[a].len(), width);
-            self.weight[a].check(num_edges);
-        }
+        let (width, num_edges) = (self.acc.len(), self.rows.ids.len());
+        self.weight.check(num_edges);
         self.rows.check(width);
         let bytes_ahead = self.rows.bytes_ahead(width);
         for start in (0..num_edges).step_by(EDGES_PER_BLOCK) {
@@ -224,7 +265,7 @@ impl<E: Element, W: Weights, const A: usize> Kernel for AddRows<'_, E, W, A> {
                     // The first pass over the edges of a block requests what the others need, too.
                     let ahead = if at == 0 { bytes_ahead } else { 0 };
                     at += match (width - at) / V::LANES {
-                        8.. if 8 * A <= V::SUMS => self.tile::<V, 8>(at, edges, ahead),
+                        8.. => self.tile::<V, 8>(at, edges, ahead),
                         4.. => self.tile::<V, 4>(at, edges, ahead),
                         2.. => self.tile::<V, 2>(at, edges, ahead),
                         _ => self.tile::<V, 1>(at, edges, ahead),
@@ -244,7 +285,7 @@ impl<E: Element, W: Weights, const A: usize> Kernel for AddRows<'_, E, W, A> {
     }
 }
 
-impl<E: Element, W: Weights, const A: usize> AddRows<'_, E, W, A> {
+impl<E: Element, W: Weights> AddRows<'_, E, W> {
     /// Sums `N` registers of channels from `at` on over `edges`; returns how many channels these are. Requests
     /// `ahead` bytes of later rows.
     ///
@@ -254,32 +295,22 @@ impl<E: Element, W: Weights, const A: usize> AddRows<'_, E, W, A> {
     unsafe fn tile<V: Vector, const N: usize>(&mut self, at: usize, edges: Range<usize>, ahead: usize) -> usize {
         // SAFETY: so many channels are left of every accumulator and row.
         unsafe {
-            let mut sums = [[V::splat(0.0); N]; A];
-            for a in 0..A {
-                for n in 0..N {
-                    sums[a][n] = V::load(self.acc[a].as_ptr().add(at + n * V::LANES));
-                }
+            let mut sums = [V::splat(0.0); N];
+            for n in 0..N {
+                sums[n] = V::load(self.acc.as_ptr().add(at + n * V::LANES));
             }
             for k in edges {
                 if ahead > 0 {
                     self.rows.prefetch(k, ahead);
                 }
                 let row = self.rows.get(k, at);
-                let mut weight = [V::splat(0.0); A];
-                for a in 0..A {
-                    weight[a] = self.weight[a].get(k);
-                }
+                let weight: V = self.weight.get(k);
                 for n in 0..N {
-                    let v = E::load::<V>(row.add(n * V::LANES));
-                    for a in 0..A {
-                        sums[a][n] = v.mul_add(weight[a], sums[a][n]);
-                    }
+                    sums[n] = E::load::<V>(row.add(n * V::LANES)).mul_add(weight, sums[n]);
                 }
             }
-            for a in 0..A {
-                for n in 0..N {
-                    sums[a][n].store(self.acc[a].as_mut_ptr().add(at + n * V::LANES));
-                }
+            for n in 0..N {
+                sums[n].store(self.acc.as_mut_ptr().add(at + n * V::LANES));
             }
         }
         N * V::LANES
@@ -291,16 +322,14 @@ impl<E: Element, W: Weights, const A: usize> AddRows<'_, E, W, A> {
     /// That of [`Kernel::run`], where the lengths are checked.
     #[inline(always)]
     unsafe fn tail<V: Vector>(&mut self, at: usize, edges: Range<usize>, ahead: usize) {
-        // Edges whose sums do not wait for each other.
-        const APART: usize = 4;
-        let count = self.acc[0].len() - at;
-        let last = self.rows.x.as_ptr().wrapping_add((self.rows.x.len() + 1).saturating_sub(V::LANES));
+        let count = self.acc.len() - at;
+        // No row is so short where a register holds as much of it.
+        let room = if count == V::LANES { 1 } else { V::LANES };
+        let last = self.rows.x.as_ptr().wrapping_add((self.rows.x.len() + 1).saturating_sub(room));
         // SAFETY: so many channels are left of every accumulator and row.
         unsafe {
-            let mut sums = [[V::splat(0.0); A]; APART];
-            for a in 0..A {
-                sums[0][a] = load_first(self.acc[a].as_ptr().add(at), count);
-            }
+            let mut sums = [V::splat(0.0); APART];
+            sums[0] = load_first(self.acc.as_ptr().add(at), count);
             let whole = edges.start + edges.len() / APART * APART;
             for first in (edges.start..whole).step_by(APART) {
                 for u in 0..APART {
@@ -310,12 +339,7 @@ impl<E: Element, W: Weights, const A: usize> AddRows<'_, E, W, A> {
             for k in whole..edges.end {
                 self.add_tail(&mut sums[0], k, at, (count, last), ahead);
             }
-            let one = V::splat(1.0);
-            for a in 0..A {
-                let halves = [sums[2][a].mul_add(one, sums[0][a]), sums[3][a].mul_add(one, sums[1][a])];
-                let sum = halves[1].mul_add(one, halves[0]);
-                store_first(sum, self.acc[a].as_mut_ptr().add(at), count);
-            }
+            store_first(sum_of_sums(sums), self.acc.as_mut_ptr().add(at), count);
         }
     }
 
@@ -326,7 +350,7 @@ impl<E: Element, W: Weights, const A: usize> AddRows<'_, E, W, A> {
     #[inline(always)]
     unsafe fn add_tail<V: Vector>(
         &self,
-        sums: &mut [V; A],
+        sum: &mut V,
         k: usize,
         at: usize,
         (count, last): (usize, *const E),
@@ -340,9 +364,7 @@ impl<E: Element, W: Weights, const A: usize> AddRows<'_, E, W, A> {
             let row = self.rows.get(k, at);
             // A whole register where the matrix goes on for so long: the lanes behind the row are not stored.
             let v = if row < last { E::load::<V>(row) } else { load_first::<V, E>(row, count) };
-            for a in 0..A {
-                sums[a] = v.mul_add(self.weight[a].get(k), sums[a]);
-            }
+            *sum = v.mul_add(self.weight.get(k), *sum);
         }
     }
 }
@@ -419,7 +441,7 @@ mod tests {
     use super::vector::{Isa, run_on};
     use super::*;
 
-    const WIDTHS: [usize; 16] = [1, 3, 7, 8, 15, 16, 31, 32, 33, 64, 65, 100, 128, 200, 511, 1000];
+    const WIDTHS: [usize; 17] = [1, 3, 4, 7, 8, 15, 16, 31, 32, 33, 64, 65, 100, 128, 200, 511, 1000];
 
     /// Runs `$body` with `$isa` bound to every instruction set of this machine.
     macro_rules! on_each_isa {
@@ -464,9 +486,14 @@ mod tests {
             for (stride, from) in [(width, 0), (width + 5, 3), (2 * width, width)] {
                 let (x, wide) = matrix::<E>(ROWS * stride);
                 let ids = ids(num_edges, ROWS);
-                let rows = Rows { x: &x, stride, from, ids: &ids };
+                let rows = Rows::new(&x, stride, from, &ids);
                 let at = |k: usize, c: usize| wide[ids[k] as usize * stride + from + c];
-                let (w0, w1) = (numbers(num_edges, 2), numbers(num_edges, 3));
+                let w0 = numbers(num_edges, 2);
+                // The edges of positive weights, and the others.
+                let share: Vec<f32> = w0.iter().map(|w| w.max(0.0)).collect();
+                let rest: Vec<f32> = w0.iter().map(|w| w.min(0.0)).collect();
+                let mut split = Split::default();
+                split.divide(&ids, &w0, &share, &[39, 0]);
                 let start = numbers(width, 4);
                 let sum = |w: &[f32], c: usize| {
                     f64::from(start[c]) + (0..num_edges).map(|k| f64::from(w[k]) * at(k, c)).sum::<f64>()
@@ -476,18 +503,34 @@ mod tests {
                     let (mut plain, mut ones) = (start.clone(), start.clone());
                     let ones_of = vec![1.0; num_edges];
                     let mut dots = vec![f32::NAN; num_edges];
+                    let mut in_rows = vec![0f32; 2 * stride];
                     // SAFETY: the instruction set is available.
                     unsafe {
-                        run_on(isa, AddRows { acc: [&mut once], rows, weight: [&w0[..]] });
-                        run_on(isa, AddRows { acc: [&mut first, &mut second], rows, weight: [&w0[..], &w1] });
-                        run_on(isa, AddRows { acc: [&mut plain], rows, weight: [Ones] });
-                        run_on(isa, AddRows { acc: [&mut ones], rows, weight: [&ones_of[..]] });
+                        run_on(isa, AddRows { acc: &mut once, rows, weight: &w0[..] });
+                        let acc = [&mut first[..], &mut second];
+                        run_on(isa, AddSplit { acc, x: &x[..], stride, from, split: &split });
+                        run_on(isa, AddRows { acc: &mut plain, rows, weight: Ones });
+                        run_on(isa, AddRows { acc: &mut ones, rows, weight: &ones_of[..] });
+                        let few = num_edges / 2;
+                        let of_row = |r: usize| if r == 0 { (&ids[..], few) } else { (&ids[few..], num_edges - few) };
+                        run_on(isa, SumRows { acc: &mut in_rows, x: &x[..], stride, ids: of_row });
                         run_on(isa, DotRows { dots: &mut dots, own: &start, rows });
                     }
-                    assert_eq!((once.clone(), plain), (first, ones));
+                    assert_eq!(plain, ones);
+                    if stride == width {
+                        // Sums of one call and of a call for each row are the same to the bit.
+                        let (mut alone, few) = (vec![0f32; width], num_edges / 2);
+                        let rows = Rows::new(&x, stride, from, &ids[few..]);
+                        // SAFETY: as above.
+                        unsafe { run_on(isa, AddRows { acc: &mut alone, rows, weight: Ones }) };
+                        assert_eq!(alone, in_rows[width..]);
+                    }
                     for c in 0..width {
                         close(once[c], sum(&w0, c), num_edges);
-                        close(second[c], sum(&w1, c), num_edges);
+                        close(first[c], sum(&share, c), num_edges);
+                        close(second[c], sum(&rest, c), num_edges);
+                        let both = in_rows[from + c] + in_rows[stride + from + c];
+                        close(both, sum(&ones_of, c) - f64::from(start[c]), num_edges);
                     }
                     for k in 0..num_edges {
                         close(dots[k], (0..width).map(|c| f64::from(start[c]) * at(k, c)).sum(), width);
@@ -507,11 +550,16 @@ mod tests {
     #[test]
     fn the_public_functions_reach_the_kernels() {
         let (x, ids) = ([1f32, 2.0, 3.0, 4.0, 5.0, 6.0], [2u32, 0]);
-        let (mut acc, mut twice, mut dots) = ([1f32], [0f32], [0f32; 2]);
+        let (mut acc, mut rest, mut dots) = ([1f32], [0f32], [0f32; 2]);
         f32::add_rows(&mut acc, &x, 2, 1, &ids, &[10.0, 1.0]);
         assert_eq!(acc, [63.0]);
-        f32::add_rows_twice([&mut acc, &mut twice], &x, 2, 0, &ids, [&[1.0, 1.0], &[2.0, 0.0]]);
-        assert_eq!((acc, twice), ([69.0], [10.0]));
+        let mut split = Split::default();
+        split.divide(&ids, &[1.0, 2.0], &[1.0, 0.0], &[]);
+        f32::add_split([&mut acc, &mut rest], &x, 2, 0, &split);
+        assert_eq!((acc, rest), ([68.0], [2.0]));
+        let mut sums = [0f32; 4];
+        f32::sum_rows(&mut sums, &x, 2, |r| (&ids, 2 - r));
+        assert_eq!(sums, [6.0, 8.0, 5.0, 6.0]);
         f32::dot_rows(&mut dots, &[1.0, 2.0], &x, 2, 0, &ids);
         assert_eq!(dots, [17.0, 5.0]);
     }

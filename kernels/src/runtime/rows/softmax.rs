@@ -13,12 +13,19 @@ pub(crate) fn exp_all(values: &mut [f32]) {
     dispatch(ExpAll { values });
 }
 
-/// `exp(x)` without a branch, so that loops over it become vector code.
+/// `v = v` above 0, `exp(v) - 1` elsewhere: relative error below 2e-7, NaN of NaN only. A value has the same result
+/// wherever it stands.
+pub(crate) fn elu_all(values: &mut [f32]) {
+    dispatch(EluAll { values });
+}
+
+/// `2^n` and `exp(r) - 1` of `x = n ln 2 + r` with `|r| <= ln 2 / 2`, without a branch, so that loops over it become
+/// vector code.
 ///
-/// `x = n ln 2 + r` with `|r| <= ln 2 / 2`; the polynomial of `exp(r)` is that of Cephes, the factor `2^n` is put
-/// together from bits. `ln 2` comes in two parts; the product of the first with `n` is exact.
+/// The polynomial is that of Cephes, the factor `2^n` is put together from bits. `ln 2` comes in two parts; the product
+/// of the first with `n` is exact.
 #[inline(always)]
-fn exp<V: Vector>(x: f32) -> f32 {
+fn exp_parts<V: Vector>(x: f32) -> (f32, f32) {
     // Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits.
     const ROUND: f32 = 12_582_912.0;
     let shifted = V::scalar_mul_add(x, std::f32::consts::LOG2_E, ROUND);
@@ -29,16 +36,30 @@ fn exp<V: Vector>(x: f32) -> f32 {
     for coefficient in [1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5] {
         p = V::scalar_mul_add(p, r, coefficient);
     }
-    let p = V::scalar_mul_add(p, r * r, r) + 1.0;
-    let scale = f32::from_bits(shifted.to_bits().wrapping_add(127) << 23);
+    (f32::from_bits(shifted.to_bits().wrapping_add(127) << 23), V::scalar_mul_add(p, r * r, r))
+}
+
+/// `exp(x)`
+#[inline(always)]
+pub(super) fn exp<V: Vector>(x: f32) -> f32 {
+    let (scale, p) = exp_parts::<V>(x);
     // Outside of the range of n the scale is nonsense. Comparisons with NaN are false and let it through.
-    let y = if x < -87.336_54 { 0.0 } else { p * scale };
+    let y = if x < -87.336_54 { 0.0 } else { (p + 1.0) * scale };
     if x > 88.376_26 { f32::INFINITY } else { y }
+}
+
+/// `x` above 0, `exp(x) - 1` elsewhere, which is `2^n (exp(r) - 1) + (2^n - 1)`.
+#[inline(always)]
+fn elu<V: Vector>(x: f32) -> f32 {
+    // Far below 0 the result is -1, and n must not leave its range.
+    let (scale, p) = exp_parts::<V>(if x < -80.0 { -80.0 } else { x });
+    let below = V::scalar_mul_add(scale, p, scale - 1.0);
+    if x > 0.0 { x } else { below }
 }
 
 /// Lanes of the loops left to the compiler to vectorise. It may not change the order of f32 sums: each lane has its
 /// own.
-type Lanes = [f32; MAX_LANES];
+pub(super) type Lanes = [f32; MAX_LANES];
 
 /// The last values, followed by what counts for nothing in a softmax.
 #[inline(always)]
@@ -58,7 +79,7 @@ fn exp_lanes<V: Vector>(lanes: &mut Lanes, shift: f32) {
 
 /// One number of all lanes, by halves.
 #[inline(always)]
-fn reduce(mut lanes: Lanes, of: impl Fn(f32, f32) -> f32) -> f32 {
+pub(super) fn reduce(mut lanes: Lanes, of: impl Fn(f32, f32) -> f32) -> f32 {
     let mut half = MAX_LANES / 2;
     while half > 0 {
         for l in 0..half {
@@ -71,7 +92,7 @@ fn reduce(mut lanes: Lanes, of: impl Fn(f32, f32) -> f32) -> f32 {
 
 /// The greater; unlike `f32::max` one instruction.
 #[inline(always)]
-fn greater(a: f32, b: f32) -> f32 {
+pub(super) fn greater(a: f32, b: f32) -> f32 {
     if a > b { a } else { b }
 }
 
@@ -90,6 +111,26 @@ impl Kernel for ExpAll<'_> {
         }
         let mut last = padded(tail);
         exp_lanes::<V>(&mut last, 0.0);
+        tail.copy_from_slice(&last[..tail.len()]);
+    }
+}
+
+/// [`elu_all`].
+struct EluAll<'a> {
+    values: &'a mut [f32],
+}
+
+impl Kernel for EluAll<'_> {
+    type Output = ();
+    #[inline(always)]
+    unsafe fn run<V: Vector>(self) {
+        let (blocks, tail) = self.values.as_chunks_mut::<MAX_LANES>();
+        let mut last = padded(tail);
+        for block in blocks.iter_mut().chain([&mut last]) {
+            for v in block {
+                *v = elu::<V>(*v);
+            }
+        }
         tail.copy_from_slice(&last[..tail.len()]);
     }
 }
@@ -162,6 +203,33 @@ mod tests {
         }
         let mut empty = [0f32; 0];
         exp_all(&mut empty);
+    }
+
+    #[test]
+    fn exponential_units_are_those_of_f64_wherever_they_stand() {
+        for isa in Isa::ALL.into_iter().filter(|isa| isa.available()) {
+            let small = (0..400_000).map(|i| -(i as f32 * -1e-4).exp2());
+            let inputs: Vec<f32> = small.chain((0..1_000_003).map(|i| i as f32 * -1e-4 + 5.0)).collect();
+            let mut values = inputs.clone();
+            // SAFETY: the instruction set is available.
+            unsafe { run_on(isa, EluAll { values: &mut values }) };
+            for (at, (&x, &y)) in inputs.iter().zip(&values).enumerate() {
+                let want = if x > 0.0 { f64::from(x) } else { f64::from(x).exp_m1() };
+                let error = (f64::from(y) - want).abs();
+                assert!(error <= 2e-7 * want.abs(), "{isa:?}: elu({x}) is {y}, off by {error:e}");
+                if at % 1009 == 0 {
+                    let mut alone = [x];
+                    // SAFETY: as above.
+                    unsafe { run_on(isa, EluAll { values: &mut alone }) };
+                    assert_eq!(alone[0].to_bits(), y.to_bits(), "{isa:?}: elu({x}) alone");
+                }
+            }
+            let mut ends = [0.0, -0.0, f32::MIN, f32::NEG_INFINITY, f32::MAX, f32::INFINITY, f32::NAN];
+            // SAFETY: as above.
+            unsafe { run_on(isa, EluAll { values: &mut ends }) };
+            assert_eq!(ends[..6], [0.0, 0.0, -1.0, -1.0, f32::MAX, f32::INFINITY]);
+            assert!(ends[6].is_nan());
+        }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::*;
+use std::sync::LazyLock;
 
 use half::{bf16, f16};
 
@@ -358,7 +359,7 @@ impl Isa {
     #[cfg(not(target_arch = "x86_64"))]
     pub const ALL: [Isa; 1] = [Isa::Any];
 
-    /// Whether this machine has it; the standard library remembers what it detected.
+    /// Whether this machine has it.
     pub fn available(self) -> bool {
         match self {
             #[cfg(target_arch = "x86_64")]
@@ -377,17 +378,19 @@ impl Isa {
     }
 }
 
+/// The best instruction set of this machine: to ask for every feature takes as long as a short row.
+static BEST: LazyLock<Isa> = LazyLock::new(|| {
+    #[cfg(target_arch = "x86_64")]
+    if let Some(isa) = [Isa::Avx512, Isa::Avx2].into_iter().find(|isa| isa.available()) {
+        return isa;
+    }
+    Isa::Any
+});
+
 /// Runs `kernel` with the best instruction set of this machine.
 pub fn dispatch<K: Kernel>(kernel: K) -> K::Output {
-    #[cfg(target_arch = "x86_64")]
-    for isa in [Isa::Avx512, Isa::Avx2] {
-        if isa.available() {
-            // SAFETY: just detected.
-            return unsafe { run_on(isa, kernel) };
-        }
-    }
-    // SAFETY: always available.
-    unsafe { run_on(Isa::Any, kernel) }
+    // SAFETY: it was found available.
+    unsafe { run_on(*BEST, kernel) }
 }
 
 /// Runs `kernel` with the instruction set `isa`.
@@ -425,6 +428,9 @@ pub unsafe fn run_on<K: Kernel>(isa: Isa, kernel: K) -> K::Output {
 /// That of [`Vector`], with `count` elements to read.
 #[inline(always)]
 pub unsafe fn load_first<V: Vector, E: Element>(from: *const E, count: usize) -> V {
+    if count == V::LANES {
+        return unsafe { E::load(from) };
+    }
     let mut lanes = [E::default(); MAX_LANES];
     unsafe {
         std::ptr::copy_nonoverlapping(from, lanes.as_mut_ptr(), count);
@@ -438,6 +444,9 @@ pub unsafe fn load_first<V: Vector, E: Element>(from: *const E, count: usize) ->
 /// That of [`Vector`], with `count` elements to write.
 #[inline(always)]
 pub unsafe fn store_first<V: Vector, E: Element>(v: V, to: *mut E, count: usize) {
+    if count == V::LANES {
+        return unsafe { E::store(v, to) };
+    }
     let mut lanes = [E::default(); MAX_LANES];
     unsafe {
         E::store(v, lanes.as_mut_ptr());

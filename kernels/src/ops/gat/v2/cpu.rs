@@ -354,7 +354,7 @@ fn row_gradients<E: Storage>(
                     f32::add_rows(of_attention, &row.hidden, width, head.start, in_order, dz);
                     reader.lean(&mut row, h, dz);
                 }
-                f32::sum_rows(&mut acc, &row.hidden, width, in_order);
+                f32::sum_rows(&mut acc, &row.hidden, width, |_| (in_order, in_order.len()));
                 for (v, of_value) in found.parameters[width..].chunks_exact_mut(width).enumerate() {
                     column.clear();
                     column.extend(row.column(v, columns));
@@ -475,7 +475,7 @@ fn source_gradient<E: Storage>(
                     }
                     reader.lean(&mut row, h, dz);
                 }
-                f32::sum_rows(&mut acc, &row.hidden, width, &IN_ORDER[..run.len()]);
+                f32::sum_rows(&mut acc, &row.hidden, width, |_| (&IN_ORDER, run.len()));
             }
             E::narrow(&acc, gradient);
         }
