@@ -40,6 +40,8 @@ pub fn atomic_write(path: impl AsRef<Path>, write: impl FnOnce(&mut BufWriter<Fi
             break (file, temporary);
         }
     };
+    // Held until it has its name.
+    let _held = file.try_clone();
     fill(file, write).map_err(failed)?;
     temporary.persist(path).map_err(|refused| failed(refused.error))?;
     sync_directory(parent)
