@@ -9,8 +9,21 @@ pub(crate) fn resident_peak() -> Option<u64> {
 
 /// A line of the system's account of this process, in bytes: `VmRSS:` is what is resident now.
 pub(crate) fn of_status(name: &str) -> Option<u64> {
-    let status = fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+    kibibytes(&fs::read_to_string("/proc/self/status").ok()?, name)
+}
+
+/// The memory that this process may take at most, in bytes: that of the machine, or what a container leaves of it;
+/// `None` where the system does not tell.
+pub(crate) fn of_machine() -> Option<u64> {
+    let all = fs::read_to_string("/proc/meminfo").ok()?;
+    let all = kibibytes(&all, "MemTotal:")?;
+    let limit = fs::read_to_string("/sys/fs/cgroup/memory.max").ok().and_then(|limit| limit.trim().parse().ok());
+    Some(limit.map_or(all, |limit: u64| limit.min(all)))
+}
+
+/// A line of an account, in bytes.
+fn kibibytes(account: &str, name: &str) -> Option<u64> {
+    let line = account.lines().find_map(|line| line.strip_prefix(name))?;
     let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(kibibytes * 1024)
 }

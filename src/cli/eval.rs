@@ -19,6 +19,7 @@ use crate::error::{Error, Result};
 use crate::graph::{Dataset, Labels, Spill, date};
 use crate::metrics::{ClassReport, Report};
 use crate::run::RunDir;
+use crate::run::bundle::check_output;
 use crate::run::evaluation::{Evaluation, class_report, read_probabilities, read_scores, report, validation_threshold};
 use crate::run::model::model_of;
 use crate::run::splits::{class_split_of, split_of};
@@ -139,6 +140,7 @@ pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
             _ => dataset.binary_labels(data)?.clone(),
         },
     };
+    check_output(scores)?;
     let scores = read_scores(scores, graph.num_nodes())?;
     let split = match &dataset.split {
         Some(stored) if arguments.seed.is_some() || arguments.fractions.is_some() => {
@@ -252,6 +254,7 @@ fn classified(
             });
         }
     };
+    check_output(scores)?;
     let values = read_probabilities(scores, dataset.graph.num_nodes(), classes.count())?;
     let all: Vec<(u32, u32)>;
     let entries = match part {

@@ -66,9 +66,21 @@ fn line(format: LogFormat, level: log::Level, message: &str, fields: Map<String,
     match (format, level) {
         // A line end at the start leaves a progress bar alone; an object needs none.
         (LogFormat::Json, _) => LogLine::now(level, message.trim()).with(fields).to_string(),
-        (LogFormat::Text, Level::Error) => format!("error: {message}"),
-        (LogFormat::Text, _) => message.to_owned(),
+        (LogFormat::Text, Level::Error) => format!("error: {}", plain(message)),
+        (LogFormat::Text, _) => plain(message),
     }
+}
+
+/// A text without what a terminal would obey: names and values of a user's files may hold escape sequences.
+pub(super) fn plain(text: &str) -> String {
+    let obeyed = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
+    text.chars().fold(String::with_capacity(text.len()), |mut shown, c| {
+        match obeyed(c) {
+            true => shown.extend(c.escape_default()),
+            false => shown.push(c),
+        }
+        shown
+    })
 }
 
 /// From here on records are shown as the command line wants; a logger that somebody else has set stays.
@@ -134,6 +146,10 @@ mod tests {
         assert!(!shown.contains('\n'));
         assert_eq!(line(LogFormat::Text, log::Level::Error, "x", Map::new()), "error: x");
         assert_eq!(line(LogFormat::Text, log::Level::Info, "x", Map::new()), "x");
+        assert_eq!(
+            line(LogFormat::Text, log::Level::Warn, "\n\t\u{1b}[31m\u{9b}é", Map::new()),
+            "\n\t\\u{1b}[31m\\u{9b}é"
+        );
     }
 
     #[test]

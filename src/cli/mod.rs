@@ -36,7 +36,7 @@ use crate::error::{Error, Result};
 use crate::run::progress::Mode;
 use crate::timing::timed;
 
-use self::logging::LogFormat;
+use self::logging::{LogFormat, plain};
 pub use self::logging::{refuse, report_error};
 
 /// Finds anomalous users, products and sellers in marketplace graphs.
@@ -137,13 +137,31 @@ impl Format {
 
 /// Writes a result to stdout, ending in one line end.
 fn print(result: &impl Display) -> Result<()> {
-    let text = result.to_string();
-    let mut stdout = io::stdout().lock();
+    let text = plain(&result.to_string());
+    let mut stdout = Stdout(io::stdout());
     let written = writeln!(stdout, "{}", text.trim_end_matches('\n')).and_then(|()| stdout.flush());
-    match written {
-        // A reader such as `head` has seen enough.
-        Err(refused) if refused.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        other => other.map_err(|source| Error::io("stdout", "write", source)),
+    written.map_err(|source| Error::io("stdout", "write", source))
+}
+
+/// Stdout, whose reader may have seen enough, as `head` has: what comes then is left out.
+struct Stdout(io::Stdout);
+
+impl Stdout {
+    fn enough<T>(written: io::Result<T>, left_out: T) -> io::Result<T> {
+        match written {
+            Err(refused) if refused.kind() == io::ErrorKind::BrokenPipe => Ok(left_out),
+            other => other,
+        }
+    }
+}
+
+impl Write for Stdout {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Self::enough(self.0.write(bytes), bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Self::enough(self.0.flush(), ())
     }
 }
 

@@ -9,7 +9,7 @@ use clap::{Args, ValueEnum};
 use ndarray::ArrayView1;
 
 use super::moment::moment;
-use super::{Compute, Console, check_new_file, size};
+use super::{Compute, Console, Stdout, check_new_file, size};
 use crate::backend::{devices_from, with_backend};
 use crate::config::RunConfig;
 use crate::data::split::Split;
@@ -234,11 +234,8 @@ pub(super) fn run(mut arguments: Arguments, console: Console) -> Result<()> {
             console.note(format_args!("{} of {nodes} nodes: {}", ranking.len(), path.display()));
             Ok(())
         }
-        None => match write(format, &ranking, scored.columns(), io::BufWriter::new(io::stdout())) {
-            // A reader such as `head` has seen enough.
-            Err(refused) if refused.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-            other => other.map_err(|source| Error::io("stdout", "write", source)),
-        },
+        None => write(format, &ranking, scored.columns(), io::BufWriter::new(Stdout(io::stdout())))
+            .map_err(|source| Error::io("stdout", "write", source)),
     }
 }
 

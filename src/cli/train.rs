@@ -8,11 +8,13 @@ use graphsieve_kernels::{GraphBackend, TreeBackend};
 
 use super::processes::{self, chosen, launched};
 use super::{Compute, Console};
-use crate::backend::{as_process, with_backend, with_ranks};
+use crate::backend::{Device, as_process, with_backend, with_ranks};
 use crate::config::RunConfig;
 use crate::data::synth::{self, DEFAULT_SEED, Preset, SynthConfig};
 use crate::error::{Error, Result};
 use crate::graph::StoredSplit;
+use crate::memory;
+use crate::plan::training_bytes;
 use crate::run::RunDir;
 use crate::run::model::start_of;
 use crate::run::progress::{StageProgress, Unit};
@@ -100,6 +102,9 @@ pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
     };
     if process.is_none() {
         provide()?;
+        if device == Device::Cpu {
+            check_memory(&config, console)?;
+        }
     }
     let from = arguments.from.as_deref().map(|from| start_of(from, &config)).transpose()?;
     let (resume, progress) = (arguments.resume.clone(), console.progress());
@@ -163,6 +168,25 @@ fn each_window<B: GraphBackend + TreeBackend>(
         return Ok(());
     }
     super::print(&SideBySide::new(false, models)?)
+}
+
+/// Says what the training of a network on the processor takes, and refuses one that the memory of this machine cannot
+/// hold. Where data or settings have no such plan, the training itself says what is wrong with them.
+fn check_memory(config: &RunConfig, console: Console) -> Result<()> {
+    let (Ok(bytes), Some(machine)) = (training_bytes(config), memory::of_machine()) else { return Ok(()) };
+    let [wanted, there] = [bytes, machine as f64].map(|bytes| format!("{:.1} GB", bytes / 1e9));
+    console.note(format_args!("memory: the training takes {wanted} on paper, this machine has {there}"));
+    if bytes <= machine as f64 {
+        return Ok(());
+    }
+    Err(Error::Data {
+        what: "memory of this machine".into(),
+        expected: format!("{wanted}, what the training takes on paper"),
+        found: there,
+        help: "set fewer channels (model.hidden, model.out), loader.mode = \"sampled\" with a smaller loader.batch_size, or \
+               train.chunk_size; graphsieve plan says what takes how much"
+            .into(),
+    })
 }
 
 /// The marketplace that `graphsieve synth --preset quickstart` makes, for a run on the shipped data path that has

@@ -66,8 +66,8 @@ pub struct ClassifyModel {
     /// Number of layers, 1 to 1,000. Default 2, of `bw` and `ghrn` 1.
     #[serde(deserialize_with = "between::<1, MAX_LAYERS, _>")]
     pub layers: usize,
-    /// Channels between layers, all heads together. Default 16 (gcn), 64 (all others).
-    #[serde(deserialize_with = "at_least::<1, _>")]
+    /// Channels between layers, all heads together, up to 65,536. Default 16 (gcn), 64 (all others).
+    #[serde(deserialize_with = "channels")]
     pub hidden: usize,
     /// Whether the weights that edges have in the data weigh what neighbours say, of `gcn` and `sage`. Default false.
     pub edge_weights: bool,
@@ -106,8 +106,8 @@ pub struct ClassifyAttention {
     /// Heads of every layer but the last, concatenated; divides `hidden`. Default 8.
     #[serde(deserialize_with = "at_least::<1, _>")]
     pub heads: usize,
-    /// Heads of the last layer, averaged. Default 1.
-    #[serde(deserialize_with = "at_least::<1, _>")]
+    /// Heads of the last layer, averaged, 1 to 1,000. Default 1.
+    #[serde(deserialize_with = "between::<1, 1_000, _>")]
     pub out_heads: usize,
     /// Probability that training drops an attention coefficient, in [0, 1). Default 0.6.
     #[serde(deserialize_with = "rate")]

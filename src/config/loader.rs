@@ -35,8 +35,8 @@ pub struct LoaderConfig {
     pub hot_by: HotBy,
     /// How fetched rows reach the device. Default `auto`.
     pub transfer: Transfer,
-    /// Batches that are prepared ahead, at least 1. Default 2.
-    #[serde(deserialize_with = "at_least::<1, _>")]
+    /// Batches that are prepared ahead, 1 to 1,000. Default 2.
+    #[serde(deserialize_with = "between::<1, 1_000, _>")]
     pub prefetch: usize,
     /// Device memory in GB (10^9 bytes) that `auto` counts on; 0 takes what the device has. Default 0.
     #[serde(deserialize_with = "not_negative")]

@@ -36,6 +36,14 @@ pub(super) fn between<'de, const LOW: usize, const HIGH: usize, D: Deserializer<
     checked(deserializer, expected, |value| integer(value).filter(|integer| (LOW..=HIGH).contains(integer)))
 }
 
+/// Most channels of a layer: a matrix of that width on both sides has 17 GB.
+const MAX_CHANNELS: usize = 1 << 16;
+
+/// Channels of a layer.
+pub(super) fn channels<'de, D: Deserializer<'de>>(deserializer: D) -> Result<usize, D::Error> {
+    between::<1, MAX_CHANNELS, D>(deserializer)
+}
+
 /// A seed: TOML integers end at 2^63 - 1.
 pub(super) fn seed<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
     let seed = |value: &Value| u64::try_from(value.as_integer()?).ok();

@@ -167,6 +167,10 @@ impl Reading {
     fn lay<T: DeserializeOwned>(&mut self, table: &Table, section: &str) -> Result<()> {
         for (name, entry) in &table.entries {
             let key = if section.is_empty() { name.clone() } else { format!("{section}.{name}") };
+            if name.contains('.') && !OPEN.contains(&section) {
+                // In quotes it is one name, and no section.
+                return Err(entry.key_error("a key without quotes around its dots", format!("write {key} = ...")));
+            }
             let default = at(&self.defaults, &key).cloned();
             match (&entry.value, &default) {
                 (Value::Table(inner), Some(Plain::Table(_))) => self.lay::<T>(inner, &key)?,

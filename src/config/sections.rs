@@ -85,11 +85,11 @@ pub enum Stage2Input {
 /// `[model]` of Stage 1; the width of the input is that of the features.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Stage1Model {
-    /// Channels after layer 1, at least 1. Default 128.
-    #[serde(deserialize_with = "at_least::<1, _>")]
+    /// Channels after layer 1, 1 to 65,536. Default 128.
+    #[serde(deserialize_with = "channels")]
     pub hidden: usize,
-    /// Channels of an embedding, at least 1. Default 128.
-    #[serde(deserialize_with = "at_least::<1, _>")]
+    /// Channels of an embedding, 1 to 65,536. Default 128.
+    #[serde(deserialize_with = "channels")]
     pub out: usize,
     /// Whether the weights that edges have in the data weigh what neighbours say. Default false.
     pub edge_weights: bool,
@@ -98,11 +98,11 @@ pub struct Stage1Model {
 /// `[model]` of Stage 2; the width of the input is that of the embeddings or features.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Stage2Model {
-    /// Channels after layer 1, all heads together; a multiple of `heads`. Default 128.
-    #[serde(deserialize_with = "at_least::<1, _>")]
+    /// Channels after layer 1, all heads together, up to 65,536; a multiple of `heads`. Default 128.
+    #[serde(deserialize_with = "channels")]
     pub hidden: usize,
-    /// Channels after layer 2, all heads together; a multiple of `heads`. Default 128.
-    #[serde(deserialize_with = "at_least::<1, _>")]
+    /// Channels after layer 2, all heads together, up to 65,536; a multiple of `heads`. Default 128.
+    #[serde(deserialize_with = "channels")]
     pub out: usize,
     /// Slope of LeakyReLU below zero in the attention logit, in [0, 1). Default 0.2.
     #[serde(deserialize_with = "rate")]
@@ -435,8 +435,8 @@ pub struct SamplingConfig {
     /// The same for streams that `edges` does not name. Default 10,000 (our choice, for other graphs).
     #[serde(deserialize_with = "at_least::<1, _>")]
     pub default_edges: usize,
-    /// Non-edges drawn per positive edge, within the destination type, at least 1. Default 1.
-    #[serde(deserialize_with = "at_least::<1, _>")]
+    /// Non-edges drawn per positive edge, within the destination type, 1 to 1,000. Default 1.
+    #[serde(deserialize_with = "between::<1, 1_000, _>")]
     pub negatives_per_positive: usize,
 }
 

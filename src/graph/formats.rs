@@ -34,7 +34,14 @@ pub fn atomic_write(path: impl AsRef<Path>, write: impl FnOnce(&mut BufWriter<Fi
     let failed = |source| Error::io(path, "write", source);
     let parent = parent_of(path);
     fs::create_dir_all(parent).map_err(|source| Error::io(parent, "create", source))?;
-    let (file, temporary) = temporary(0o666).tempfile_in(parent).map_err(failed)?.into_parts();
+    let (file, temporary) = loop {
+        let (file, temporary) = temporary(0o666).tempfile_in(parent).map_err(failed)?.into_parts();
+        if hold(&file, &temporary) {
+            break (file, temporary);
+        }
+    };
+    // Held until it has its name.
+    let _held = file.try_clone();
     fill(file, write).map_err(failed)?;
     temporary.persist(path).map_err(|refused| failed(refused.error))?;
     sync_directory(parent)
@@ -56,10 +63,40 @@ pub(crate) fn parent_of(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
+/// How temporary names begin and end.
+const TEMPORARY: [&str; 2] = [".graphsieve-", ".tmp"];
+
+/// Locks what was made under a temporary name, until its process ends: what is not locked is left over. False where
+/// another process took it for that before it was locked. Where there are no locks nothing is left over.
+pub(crate) fn hold(made: &File, path: &Path) -> bool {
+    let _ = made.lock();
+    path.exists()
+}
+
+/// Removes what processes that were killed left under temporary names in `directory`. What cannot be removed stays.
+pub(crate) fn remove_leftovers(directory: &Path) {
+    let is_temporary = |name: &str| name.starts_with(TEMPORARY[0]) && name.ends_with(TEMPORARY[1]);
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        let (Some(name), Ok(kind)) = (entry.file_name().to_str().map(str::to_owned), entry.file_type()) else {
+            continue;
+        };
+        if !is_temporary(&name) || !(kind.is_dir() || kind.is_file()) {
+            continue;
+        }
+        let path = entry.path();
+        if File::open(&path).is_ok_and(|left| left.try_lock().is_ok()) {
+            let removed = if kind.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+            if removed.is_ok() {
+                log::info!("removed {}, which a process that was killed had left", path.display());
+            }
+        }
+    }
+}
+
 /// A builder of hidden temporary names; `mode` is narrowed by the process's umask, as for any new file.
 pub(crate) fn temporary(mode: u32) -> tempfile::Builder<'static, 'static> {
     let mut builder = tempfile::Builder::new();
-    builder.prefix(".graphsieve-").suffix(".tmp");
+    builder.prefix(TEMPORARY[0]).suffix(TEMPORARY[1]);
     #[cfg(unix)]
     builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(mode));
     #[cfg(not(unix))]

@@ -12,13 +12,14 @@ use super::label_input::{beside, by_passes};
 use super::layerwise::HostScored;
 use crate::config::{EMBEDDINGS_FILE, OwnTransform, Stage2Config, Stage2Data, Stage2Input, Stage2Model};
 use crate::error::{Error, Result};
-use crate::graph::{Dataset, Features, Filling, HeteroGraph, NodeType, Spill, open_embeddings};
+use crate::graph::{Dataset, Features, Filling, HeteroGraph, NodeType, Spill};
 use crate::metrics::sigmoid;
 pub use crate::models::attention::edge_inputs;
 use crate::models::attention::{AttentionSpec, Pass, TripleStreamGat, graph_with_edges, inputs_for, read_edges};
 use crate::models::device_graph::{DeviceGraph, check_device};
 use crate::models::parameters::{rows_to_host, to_host};
 use crate::models::receptive_field::ReceptiveField;
+use crate::run::bundle::open_output;
 use crate::run::known_labels::{KnownLabels, Seen};
 
 /// Scores of every node, by global id, and the refined embeddings on the device.
@@ -304,7 +305,7 @@ pub fn input_features(
         }
         Stage2Input::Embeddings => {
             let file = data.embeddings_file();
-            let z = open_embeddings(&file, Some(dataset.graph.num_nodes()))?;
+            let z = open_output(&file, Some(dataset.graph.num_nodes()))?;
             check_width(&file, z.dim(), expected_width)?;
             Ok(z)
         }

@@ -8,7 +8,7 @@ use graphsieve_kernels::GraphBackend;
 
 use crate::config::{EMBEDDINGS_FILE, RunConfig, Stage1Config, Stage2Input, embeddings_at};
 use crate::error::{Error, Result};
-use crate::graph::{Adjacency, Dataset, Features, Filling, HeteroGraph, Spill, open_embeddings};
+use crate::graph::{Adjacency, Dataset, Features, Filling, HeteroGraph, Spill};
 use crate::infer::attention::{check_width, input_features};
 use crate::infer::layerwise_embeddings::embeddings;
 use crate::infer::plan;
@@ -20,7 +20,7 @@ use crate::models::parameters::{Parameters, rows_to_host};
 use crate::models::precision::dtype_on;
 use crate::models::receptive_field::ReceptiveField;
 use crate::models::weights::{ModelSpec, Weights};
-use crate::run::bundle::STAGE1_DIR;
+use crate::run::bundle::{STAGE1_DIR, open_output};
 
 /// Trained weights of Stage 1.
 #[derive(Clone, Debug)]
@@ -328,7 +328,7 @@ impl Source {
         device: &B::Device,
     ) -> Result<Features> {
         match self {
-            Source::Array(file) => open_embeddings(file, Some(dataset.graph.num_nodes())),
+            Source::Array(file) => open_output(file, Some(dataset.graph.num_nodes())),
             Source::Weights(place) => Stage1::open(place)?.embed::<B>(dataset, data, spill, device),
         }
     }

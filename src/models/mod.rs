@@ -15,6 +15,7 @@ pub mod node_classifier;
 pub mod node_input;
 pub mod parameters;
 pub mod precision;
+mod pytorch;
 pub mod receptive_field;
 pub mod tree_ensemble;
 pub mod weights;

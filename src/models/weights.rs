@@ -19,7 +19,9 @@ use super::attention::{AttentionSpec, EdgeInput, edge_names};
 use super::auto_encoder::AutoEncoderSpec;
 use super::node_classifier::ClassifierSpec;
 use super::parameters::HostTensor;
+use super::pytorch::{self, Refused};
 use crate::error::{Error, Result};
+use crate::graph::digest::Digest;
 use crate::graph::formats::atomic_write;
 
 /// Extension of the native format.
@@ -28,6 +30,8 @@ pub const NATIVE_EXTENSION: &str = "bpk";
 const SPEC: &str = "graphsieve.spec";
 const PROGRESS: &str = "graphsieve.progress";
 const OPTIMISER: &str = "graphsieve.optimiser";
+/// SHA-256 of everything else in a checkpoint: its name in a native one, and in the metadata of a safetensors file.
+const SHA256: &str = "graphsieve.sha256";
 /// Key of the model's shape in the metadata of a safetensors file.
 const METADATA: &str = "graphsieve";
 
@@ -101,7 +105,7 @@ impl Weights {
         let weights = match extension {
             NATIVE_EXTENSION => read_native(&file, bytes),
             "safetensors" => read_safetensors(&file, &bytes),
-            "pt" | "pth" | "bin" => read_pytorch(&file),
+            "pt" | "pth" | "bin" => read_pytorch(&file, &bytes),
             other => Err(Error::format(&file, "extension", ".bpk, .safetensors or .pt", format!("{other:?}"), HELP)),
         }?;
         Ok((weights, file))
@@ -112,6 +116,7 @@ impl Weights {
     /// # Errors
     /// [`Error::Io`] when the file cannot be written.
     pub fn write_native(&self, path: &Path) -> Result<()> {
+        let sha256 = sha256(&spec_json(&self.spec), &self.tensors, self.training.as_ref());
         let mut snapshots: Vec<TensorSnapshot> = self
             .tensors
             .iter()
@@ -125,6 +130,7 @@ impl Weights {
             bytes(PROGRESS, training.progress.as_bytes());
             bytes(OPTIMISER, &training.optimiser);
         }
+        bytes(SHA256, sha256.as_bytes());
         let packed = BurnpackWriter::new(snapshots)
             .to_bytes()
             .map_err(|e| Error::io(path, "pack", std::io::Error::other(e.to_string())))?;
@@ -142,10 +148,44 @@ impl Weights {
             let bytes: &[u8] = bytemuck::cast_slice(&tensor.values);
             views.push((name.clone(), TensorView::new(Dtype::F32, tensor.shape.clone(), bytes).map_err(failed)?));
         }
-        let metadata = HashMap::from([(METADATA.to_string(), spec_json(&self.spec))]);
+        let spec = spec_json(&self.spec);
+        let sha256 = sha256(&spec, &self.tensors, None);
+        let metadata = [(METADATA, spec), (SHA256, sha256)];
+        let metadata = HashMap::from(metadata.map(|(name, text)| (name.to_string(), text)));
         let packed = safetensors::serialize(views, Some(metadata)).map_err(failed)?;
         atomic_write(path, |file| file.write_all(&packed))
     }
+}
+
+/// SHA-256 of all that a checkpoint holds, however its file lays it out; `spec` as it stands there.
+fn sha256(spec: &str, tensors: &BTreeMap<String, HostTensor>, training: Option<&TrainingState>) -> String {
+    let mut digest = Digest::default();
+    digest.text(spec).number(tensors.len() as u64);
+    for (name, HostTensor { shape, values }) in tensors {
+        digest.text(name).number(shape.len() as u64);
+        for &length in shape {
+            digest.number(length as u64);
+        }
+        digest.bytes(bytemuck::cast_slice(values));
+    }
+    if let Some(TrainingState { progress, optimiser }) = training {
+        digest.text(progress).number(optimiser.len() as u64).bytes(optimiser);
+    }
+    digest.finish()
+}
+
+/// Refuses what is no longer what was `written`, as far as the file tells.
+fn check_unchanged(path: &Path, written: Option<&str>, found: impl FnOnce() -> String) -> Result<()> {
+    let Some(written) = written else {
+        log::info!("{}: has no checksum: an earlier version or another program wrote it", path.display());
+        return Ok(());
+    };
+    let found = found();
+    if found == written {
+        return Ok(());
+    }
+    let help = "the file was changed after it was written; restore it or train again";
+    Err(Error::format(path, "SHA-256", format!("{written}, as the file says"), found, help))
 }
 
 fn spec_json(spec: &ModelSpec) -> String {
@@ -174,7 +214,7 @@ fn read_native(path: &Path, bytes: Vec<u8>) -> Result<Weights> {
         }
     }
     let spec = texts.remove(SPEC).ok_or_else(|| damaged(path, SPEC, "no such entry"))?;
-    let spec = serde_json::from_slice(&spec).map_err(|e| damaged(path, SPEC, e))?;
+    let spec = String::from_utf8(spec).map_err(|e| damaged(path, SPEC, e))?;
     let training = match (texts.remove(PROGRESS), texts.remove(OPTIMISER)) {
         (Some(progress), Some(optimiser)) => {
             let progress = String::from_utf8(progress).map_err(|e| damaged(path, PROGRESS, e))?;
@@ -182,6 +222,9 @@ fn read_native(path: &Path, bytes: Vec<u8>) -> Result<Weights> {
         }
         _ => None,
     };
+    let written = texts.remove(SHA256).map(|sha256| String::from_utf8_lossy(&sha256).into_owned());
+    check_unchanged(path, written.as_deref(), || sha256(&spec, &tensors, training.as_ref()))?;
+    let spec = serde_json::from_str(&spec).map_err(|e| damaged(path, SPEC, e))?;
     Ok(Weights { spec, tensors, training })
 }
 
@@ -201,20 +244,32 @@ fn read_safetensors(path: &Path, bytes: &[u8]) -> Result<Weights> {
         tensors.insert(name.clone(), host_tensor(path, &name, data)?);
     }
     let (_, header) = SafeTensors::read_metadata(bytes).map_err(|e| damaged(path, "header", e))?;
-    let spec = match header.metadata().as_ref().and_then(|m| m.get(METADATA)) {
-        Some(json) => serde_json::from_str(json).map_err(|e| damaged(path, "metadata", e))?,
+    let entry = |name: &str| header.metadata().as_ref().and_then(|entries| entries.get(name));
+    let spec = match entry(METADATA) {
+        Some(json) => {
+            check_unchanged(path, entry(SHA256).map(String::as_str), || sha256(json, &tensors, None))?;
+            serde_json::from_str(json).map_err(|e| damaged(path, "metadata", e))?
+        }
         None => inferred_spec(path, &tensors)?,
     };
     Ok(Weights { spec, tensors, training: None })
 }
 
-fn read_pytorch(path: &Path) -> Result<Weights> {
+fn read_pytorch(path: &Path, bytes: &[u8]) -> Result<Weights> {
+    pytorch::check(bytes).map_err(|Refused { place, expected, found }| {
+        Error::format(path, place, expected, found, "save the state dict of the model alone, with torch.save")
+    })?;
     let reader = PytorchReader::new(path).map_err(|e| damaged(path, "pickle", format!("{e:?}")))?;
     let mut tensors = BTreeMap::new();
     for (key, snapshot) in reader.tensors() {
         // Wrappers add a prefix: data-parallel modules, dictionaries around the state dict.
         let name = ["gat1.", "gat2.", "score_head."].iter().find_map(|start| key.find(start).map(|at| &key[at..]));
         let name = name.unwrap_or(key);
+        let wanted = snapshot.shape.iter().try_fold(snapshot.dtype.size(), |size, &length| size.checked_mul(length));
+        if wanted.is_none_or(|wanted| wanted > bytes.len()) {
+            let expected = format!("a tensor within the {} bytes of the file", bytes.len());
+            return Err(Error::format(path, key, expected, format!("shape {:?}", snapshot.shape), HELP));
+        }
         let data = snapshot.to_data().map_err(|e| damaged(path, key, e))?;
         tensors.insert(name.to_string(), host_tensor(path, key, data)?);
     }

@@ -14,7 +14,7 @@ mod report;
 mod work;
 
 use self::model::Model;
-use self::network::usage;
+use self::network::{Network, measured, usage};
 pub use self::report::{Batches, Bottleneck, Memory, PlanOptions, PlanReport, PlanRow, Rates, Scoring, Way};
 use crate::config::RunConfig;
 use crate::error::Result;
@@ -33,12 +33,26 @@ pub fn plan(config: &RunConfig, options: &PlanOptions) -> Result<PlanReport> {
             return Err(usage(argument, "a number above 0", &value.to_string(), "see graphsieve plan --help"));
         }
     }
-    let (sizes, width) = network::measured(config)?;
+    let (sizes, width) = measured(config)?;
     let model = |scale| Model::of(config, &sizes, width, scale, options.memory);
     // A measured epoch is that of the data as they are.
     let (planned, as_it_is) = (model(options.scale)?, model(1.0)?);
     let one = options.epoch.map(|ms| ms * planned.epoch_bytes() / as_it_is.epoch_bytes().max(1.0));
     Ok(planned.report(options, one, assumptions::of(&planned, options)))
+}
+
+/// Bytes that the training which `config` describes takes on the processor, on paper: what layers make, every parameter
+/// with its gradient and both of Adam's moments, and the graph with its features, which mini-batches leave in files.
+///
+/// # Errors
+/// As for [`plan`].
+pub fn training_bytes(config: &RunConfig) -> Result<f64> {
+    let (sizes, width) = measured(config)?;
+    let parameters = Network::of(config, &sizes, width, 1.0)?.parameters;
+    let PlanRow { memory, batches, .. } =
+        Model::of(config, &sizes, width, 1.0, None)?.row(1, 1, Rates::default(), None);
+    let of_data = if batches.is_some() { 0.0 } else { memory.graph + memory.features };
+    Ok(of_data + memory.activations + 16.0 * parameters)
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use indicatif::DecimalBytes;
 use super::metrics_log::{History, MetricsLog};
 use super::provenance::{Meta, UtcTime};
 use crate::error::{Error, Result};
-use crate::graph::formats::atomic_write;
+use crate::graph::formats::{atomic_write, remove_leftovers};
 use crate::graph::json::read_json;
 
 const CONFIG: &str = "config.toml";
@@ -72,6 +72,25 @@ impl RunDir {
         let help = "the file was changed after the run wrote it; restore it or start a new run";
         let meta = read_json(&file, "the provenance of a run", help)?;
         Ok(Self { path: path.to_owned(), meta })
+    }
+
+    /// Removes what a process that was killed left in it under temporary names.
+    pub fn remove_leftovers(&self) {
+        for directory in [self.path.clone(), self.path.join("checkpoint")] {
+            remove_leftovers(&directory);
+        }
+    }
+
+    /// Removes the directory of a run that was refused before anything was added to it.
+    pub fn remove_if_empty(&self) {
+        let names: Vec<_> = fs::read_dir(&self.path).into_iter().flatten().flatten().map(|of| of.file_name()).collect();
+        if names.iter().all(|name| name == CONFIG || name == META) {
+            for name in [META, CONFIG] {
+                let _ = fs::remove_file(self.path.join(name));
+            }
+            // What somebody put there meanwhile keeps it.
+            let _ = fs::remove_dir(&self.path);
+        }
     }
 
     /// The directory itself.

@@ -154,7 +154,8 @@ pub fn class_report(values: &[f32], classes: usize, part: &[(u32, u32)]) -> Resu
 /// [`Error::Io`] when the file cannot be read; [`Error::Format`] for another type, shape or length, a truncated file,
 /// or a score that is NaN or infinite (with its node).
 pub fn read_scores(path: &Path, num_nodes: usize) -> Result<Vec<f32>> {
-    const HELP: &str = "scores are a float32 array with one score per node, as `graphsieve score` writes it";
+    const HELP: &str = "scores are a float32 array with one score per node, as `graphsieve score` writes it; convert \
+                        others with .astype(np.float32)";
     let map = map_file(path)?;
     let array = ArrayView1::<f32>::view_npy(&map).map_err(|fault| {
         let expected = format!("a .npy array of {num_nodes} float32 numbers");

@@ -49,6 +49,19 @@ pub fn run<B: GraphBackend + TreeBackend>(
             RunDir::create(&config.output.dir, &config.name, &toml, meta)?
         }
     };
+    let outcome = stages::<B>(config, options, &run, device);
+    if outcome.is_err() && options.resume.is_none() {
+        run.remove_if_empty();
+    }
+    outcome
+}
+
+fn stages<B: GraphBackend + TreeBackend>(
+    config: &PipelineConfig,
+    options: &RunOptions,
+    run: &RunDir,
+    device: &B::Device,
+) -> Result<Outcome> {
     let progress = StageProgress::with_mode(Unit::Items, options.progress);
     if let Some(of) = &config.synth {
         let made = synth::provide(&config.data.path, &of.into(), &progress.callback())?;
@@ -56,7 +69,7 @@ pub fn run<B: GraphBackend + TreeBackend>(
             log::info!("data of {}; [synth] is for a run that finds none", config.data.path.display());
         }
     }
-    let stage1: Stage1Outcome = stage(&run, "stage1", options, |options| {
+    let stage1: Stage1Outcome = stage(run, "stage1", options, |options| {
         auto_encoder::run::<B>(&config.stage1, options, None, device).map(alone)
     })?;
     let mut second = config.stage2.clone();
@@ -64,7 +77,7 @@ pub fn run<B: GraphBackend + TreeBackend>(
         second.data.embeddings = Some(stage1.run.clone());
     }
     let stage2: Stage2Outcome =
-        stage(&run, "stage2", options, |options| attention::run::<B>(&second, options, None, device).map(alone))?;
+        stage(run, "stage2", options, |options| attention::run::<B>(&second, options, None, device).map(alone))?;
     let stage3 = match config.stage3.clone() {
         None => None,
         Some(mut third) => {
@@ -72,7 +85,7 @@ pub fn run<B: GraphBackend + TreeBackend>(
             if let Some(folded) = third.stage2.as_mut().filter(|of| of.data.input == Stage2Input::Embeddings) {
                 folded.data.embeddings = Some(stage1.run.clone());
             }
-            Some(stage(&run, "stage3", options, |options| stage3::run::<B>(&third, options, device))?)
+            Some(stage(run, "stage3", options, |options| stage3::run::<B>(&third, options, device))?)
         }
     };
     Ok(Outcome { stage1: Some(stage1), stage2: Some(stage2), stage3, ..Outcome::default() })

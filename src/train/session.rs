@@ -161,6 +161,7 @@ pub fn open_or_create(
     };
     let run = RunDir::open(path)?;
     check_same_settings(&run, config_toml, &["data", "split"])?;
+    run.remove_leftovers();
     if !last_file(&run).exists() && !best_file(&run).exists() {
         return Ok((run, None));
     }

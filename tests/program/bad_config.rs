@@ -49,6 +49,41 @@ fn a_mistyped_value_is_refused_with_its_line() {
 }
 
 #[test]
+fn numbers_that_no_machine_has_room_for_are_refused_before_anything_is_done() {
+    let sandbox = Sandbox::with_data();
+    let paths = "[data]\npath = \"data\"\n[output]\nplots = false\n";
+    for task in ["stage1", "stage2", "classify"] {
+        let input = if task == "stage2" { "[data]\npath = \"data\"\ninput = \"features\"\n" } else { paths };
+        sandbox.write(&format!("{task}.toml"), format!("task = \"{task}\"\n{input}"));
+    }
+    let channels = "expected an integer from 1 to 65,536";
+    let thousand = "expected an integer from 1 to 1,000";
+    let cases = [
+        ("stage1", "model.hidden=1000000000", channels),
+        ("stage1", "model.out=65537", channels),
+        ("stage1", "model.hidden=9223372036854775807", channels),
+        ("stage1", "sampling.negatives_per_positive=1000000000", thousand),
+        ("stage2", "model.hidden=1000000000", channels),
+        ("stage2", "model.out=1000000000", channels),
+        ("stage2", "loader.prefetch=1000000000000", thousand),
+        ("classify", "model.hidden=1000000000", channels),
+        ("classify", "model.layers=100000", thousand),
+        ("stage2", "\"train.epochs\"=1", "expected a key without quotes around its dots"),
+        ("stage2", "train.\"early.stop\"=1", "expected a key without quotes around its dots"),
+    ];
+    for (task, set, expected) in cases {
+        sandbox.refuses(["train", &format!("{task}.toml"), "--device", "cpu", "--set", set], 2, &["--set: ", expected]);
+    }
+    // Within the bounds, and above the memory of any machine that tests run on: terabytes of weights.
+    let deep = "[model]\nlayer = \"sage\"\nlayers = 1000\nhidden = 65536\n[split]\nuse = \"random\"\n";
+    sandbox.write("deep.toml", format!("task = \"classify\"\n{paths}{deep}"));
+    if cfg!(target_os = "linux") {
+        let parts = ["memory of this machine: expected ", "what the training takes on paper", "model.hidden"];
+        sandbox.refuses(["train", "deep.toml", "--device", "cpu"], 1, &parts);
+    }
+}
+
+#[test]
 fn a_loader_that_does_not_fit_a_classifier_is_refused() {
     let loader = |text: &str| {
         let fixed = "task = \"classify\"\n[data]\npath = \"graph.npz\"\n[model]\nlayers = 3\n[loader]\n";

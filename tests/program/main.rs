@@ -47,6 +47,7 @@ mod tables;
 mod training;
 mod trees;
 mod trees_on_graphs;
+mod trust;
 mod walkthrough;
 mod windows;
 mod windows_at_random;

@@ -15,6 +15,7 @@ use memmap2::Mmap;
 use super::values::{Dense, Sparse};
 use crate::error::{Error, Result};
 use crate::graph::formats::map_file;
+use crate::memory;
 
 const MI_MATRIX: u32 = 14;
 const MI_COMPRESSED: u32 = 15;
@@ -258,6 +259,16 @@ impl MatFile {
         }
         let mut bytes = Vec::new();
         let wanted = u64::from(length).min(most);
+        // A byte of the file may become a number of eight.
+        if let Some(machine) = memory::of_machine().filter(|&machine| wanted.saturating_mul(8) > machine) {
+            let expected = format!("a variable that fits the memory of this machine, {machine} bytes, as numbers");
+            return Err(self.error(
+                place,
+                expected,
+                format!("{wanted} bytes"),
+                "save the graph in parts, or as tables",
+            ));
+        }
         inflated.take(wanted).read_to_end(&mut bytes).map_err(|fault| unreadable(&fault))?;
         match bytes.len() as u64 == wanted {
             true => Ok(Cow::Owned(bytes)),

@@ -173,9 +173,18 @@ pub(super) fn find_columns(path: &Path, header: &[String], names: &[String]) -> 
                     all.truncate(end);
                     all.push_str(", ...");
                 }
-                let help = nearest.map_or("the first line of a table names its columns".into(), |nearest| {
-                    format!("did you mean `{nearest}`? The first line of a table names its columns")
-                });
+                let other =
+                    [';', '|', '\t', ','].into_iter().find(|&other| header.len() == 1 && header[0].contains(other));
+                let help = match (other, nearest) {
+                    (Some(other), _) => format!(
+                        "cells seem to be separated by {other:?}: write the table again with commas (or with tabs, as \
+                         .tsv), and numbers with a decimal point"
+                    ),
+                    (None, Some(nearest)) => {
+                        format!("did you mean `{nearest}`? The first line of a table names its columns")
+                    }
+                    (None, None) => "the first line of a table names its columns".into(),
+                };
                 Err(Error::format(path, "header", format!("a column `{name}`"), format!("the columns {all}"), help))
             }
             (Some(_), Some(_)) => {

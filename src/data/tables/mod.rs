@@ -310,7 +310,7 @@ use self::stored::{BinaryFile, FORMAT, Stored};
 use self::transforms::Entry;
 use self::windowed::{FittedWindows, Made, Windows};
 use crate::data::Progress;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, nearest_name};
 use crate::graph::digest;
 use crate::graph::{
     Dataset, Disk, EdgeColumns, EdgeValues, Ends, Features, HeteroGraph, IdMaps, Labels, RelationSpec, Values,
@@ -410,6 +410,22 @@ impl Import {
     }
 }
 
+/// Ends of edges whose type has no table although one of nearly the same name has, as a slip of the pen does: relation,
+/// type, and the other one.
+fn near_types(description: &Description) -> Vec<(&str, &str, &str)> {
+    let tables = || description.nodes.iter().map(|table| table.node_type.as_str());
+    let mut found = Vec::new();
+    for (edges, end) in description.edges.iter().flat_map(|edges| [(edges, &edges.src), (edges, &edges.dst)]) {
+        let name = end.node_type.as_str();
+        let is_scored = description.edges.iter().any(|edges| edges.name == name);
+        let near = nearest_name(name, tables()).filter(|near| near.len().abs_diff(name.len()) <= 1);
+        if let Some(near) = near.filter(|_| !is_scored && !tables().any(|table| table == name)) {
+            found.push((edges.name.as_str(), name, near));
+        }
+    }
+    found
+}
+
 /// Reads the tables of a description. The result depends on the tables and the options only, not on the number of
 /// threads. `progress` is called on the calling thread.
 ///
@@ -423,6 +439,17 @@ impl Import {
 /// [`Error::Usage`] for memory that does not hold the nodes.
 pub fn import(options: &ImportOptions, progress: &dyn Fn(Progress)) -> Result<Import> {
     let Plan { description, mut types, node_files, edge_files, shared } = Plan::read(&options.description)?;
+    let mut notes = Vec::new();
+    for (relation, found, near) in near_types(&description) {
+        if options.strict {
+            let expected = "a node type that has a table, with --strict";
+            let help = format!("did you mean `{near}`? Otherwise give `{found}` a [[nodes]] table of its own");
+            return Err(Error::format(&options.description, format!("edges of `{relation}`"), expected, found, help));
+        }
+        notes.push(format!(
+            "edges of `{relation}`: `{found}` has no [[nodes]] table, so that every id is a new node; did you mean `{near}`?"
+        ));
+    }
     let with = options.with.as_deref().map(Stored::read).transpose()?;
     if let Some(stored) = &with {
         stored.check_description(&description, &options.description)?;
@@ -468,7 +495,6 @@ pub fn import(options: &ImportOptions, progress: &dyn Fn(Progress)) -> Result<Im
     let named = events::named(&types, &relations)?;
     let events = events_of(&types, &description, &named).map_err(|error| located(error, options))?;
     let labels = labels_of(&types);
-    let mut notes = Vec::new();
     let divider = Divider {
         types: &types,
         description: &description,

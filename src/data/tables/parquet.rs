@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use chrono::NaiveTime;
-use parquet::basic::{ConvertedType, LogicalType, TimeUnit, Type as Physical};
+use parquet::basic::{Compression, ConvertedType, LogicalType, TimeUnit, Type as Physical};
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl, get_column_reader};
 use parquet::data_type::DataType;
 use parquet::errors::ParquetError;
@@ -118,6 +118,14 @@ impl Groups {
                 let place = format!("column `{name}`");
                 return Err(Error::format(&**path, place, "one value per row", shown(&fields[position]), help));
             };
+            let of_groups = metadata.row_groups().iter().map(|group| group.column(leaf).compression());
+            if let Some(packing) =
+                of_groups.into_iter().find(|of| matches!(of, Compression::BROTLI(_) | Compression::LZO))
+            {
+                let help = "write the file again, for example with compression = \"zstd\"";
+                let expected = "a column packed by Zstandard, Snappy, GZIP or LZ4, or as it is";
+                return Err(Error::format(&**path, format!("column `{name}`"), expected, packing.to_string(), help));
+            }
             columns.push((leaf, meaning));
         }
         // As far as the file says; what it really holds is counted below.

@@ -20,7 +20,7 @@ pub(super) type Fault = (&'static str, &'static str);
 const EARLIEST: i64 = -62_167_219_200;
 const LATEST: i64 = 253_402_300_799;
 
-/// A number; an empty cell, `NaN` and `null` are none.
+/// A number; an empty cell, `NaN`, `NA` and `null` are none.
 pub(super) fn number(cell: &str) -> Result<Option<f32>, Fault> {
     const FAULT: Fault = ("a number", "write numbers with a decimal point and without units, or leave the cell empty");
     let cell = cell.trim();
@@ -52,15 +52,21 @@ pub(super) fn boolean(cell: &str) -> Result<Option<f32>, Fault> {
 }
 
 fn is_missing(cell: &str) -> bool {
-    cell.is_empty() || ["nan", "null"].iter().any(|word| word.eq_ignore_ascii_case(cell))
+    cell.is_empty() || ["nan", "na", "n/a", "null", "none"].iter().any(|word| word.eq_ignore_ascii_case(cell))
 }
 
 /// The class of a labelled node.
 pub(super) fn label(cell: &str, column: &LabelColumn) -> Result<Option<u8>, Fault> {
     let among = |cells: &[String]| cells.iter().any(|known| known == cell);
-    // What a table calls True another one calls true.
-    let lower = cell.to_ascii_lowercase();
-    let among = |cells: &[String]| among(cells) || (lower == "true" || lower == "false") && cells.contains(&lower);
+    // What a table calls True another one calls true, and a 1 beside missing cells often is 1.0.
+    let plain = match cell.to_ascii_lowercase().as_str() {
+        "true" => "true",
+        "false" => "false",
+        "1.0" => "1",
+        "0.0" => "0",
+        _ => cell,
+    };
+    let among = |cells: &[String]| among(cells) || cells.iter().any(|known| known == plain);
     if among(&column.anomalous) {
         Ok(Some(1))
     } else if among(&column.normal) {

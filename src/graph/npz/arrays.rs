@@ -4,14 +4,16 @@ use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 
-use ndarray::{ArrayD, ArrayViewD, Axis, Ix2};
-use ndarray_npy::{ReadNpyError, ReadNpyExt, ReadableElement};
+use bytemuck::AnyBitPattern;
+use half::f16;
+use ndarray::{ArrayD, ArrayViewD, Axis, IxDyn, ShapeBuilder};
 use zip::ZipArchive;
 use zip::read::ZipFile;
 use zip::result::ZipError;
 
 use crate::error::{Error, Result};
 use crate::graph::npy::{Header, header_of};
+use crate::memory;
 
 /// An open archive.
 pub(super) struct Arrays {
@@ -33,6 +35,13 @@ fn name_of(dtype: &str) -> String {
     bytes.map_or(dtype.into(), |bytes| format!("{kind}{}", 8 * bytes))
 }
 
+/// The shapes that an array may have, and what is said of others.
+pub(super) struct Shape<'a> {
+    pub takes: &'a dyn Fn(&[usize]) -> bool,
+    pub expected: &'a str,
+    pub help: &'a str,
+}
+
 /// A matrix of features as it was stored.
 pub(super) struct Matrix {
     /// Row-major.
@@ -41,6 +50,9 @@ pub(super) struct Matrix {
     pub cols: usize,
 }
 
+const DAMAGED: &str = "the file is damaged; write it again with np.savez";
+/// Most bytes that are unpacked for the header of an array; those of NumPy have 128.
+const MOST_HEADER: u64 = 1 << 16;
 const NOT_NPZ: &str = "give a file that np.savez or np.savez_compressed wrote";
 
 impl Arrays {
@@ -68,48 +80,51 @@ impl Arrays {
         Error::format(&self.path, place, expected, found, help)
     }
 
-    /// The bytes of an array, as many as its header asks for: what reads it trusts the header.
-    fn bytes(&mut self, name: &str) -> Result<(Header, Vec<u8>)> {
-        const DAMAGED: &str = "the file is damaged; write it again with np.savez";
-        // Deflate does not pack tighter, so that nothing larger is an honest size.
-        const MAX_COMPRESSION: u64 = 1032;
-        let path = self.path.clone();
-        let error = |expected: &str, found: String| Error::format(&path, name, expected, found, DAMAGED);
-        let unreadable = |fault: &dyn std::fmt::Display| error("a readable array", fault.to_string());
+    /// The array as it lies in the archive, not unpacked yet.
+    fn entry(&mut self, name: &str) -> Result<ZipFile<'_, BufReader<File>>> {
         let entry = match self.archive.index_for_name(&format!("{name}.npy")) {
             Some(index) => self.archive.by_index(index),
             None => self.archive.by_name(name),
         };
-        let mut entry: ZipFile<'_, _> = entry.map_err(|fault| unreadable(&fault))?;
-        let (size, packed) = (entry.size(), entry.compressed_size());
-        if size > packed.saturating_mul(MAX_COMPRESSION).saturating_add(64) {
-            return Err(error("a size that the packed bytes can hold", format!("{size} bytes in {packed}")));
-        }
-        let mut bytes = Vec::new();
-        entry.read_to_end(&mut bytes).map_err(|fault| unreadable(&fault))?;
-        let (header, start) = header_of(&bytes).map_err(|found| error("a .npy header", found))?;
-        let width = header.dtype.get(2..).and_then(|width| width.parse::<usize>().ok());
-        let wanted = width.and_then(|width| header.shape.iter().try_fold(width, |n, &len| n.checked_mul(len)));
-        let found = bytes.len() - start;
-        if wanted != Some(found) {
-            let wanted = wanted.map_or("more bytes than can be addressed".into(), |bytes| format!("{bytes} bytes"));
-            let expected = format!("{wanted} of data for dtype {}, shape {:?}", header.dtype, header.shape);
-            return Err(error(&expected, format!("{found} bytes")));
-        }
-        Ok((header, bytes))
+        entry.map_err(|fault| Error::format(&self.path, name, "a readable array", fault.to_string(), DAMAGED))
     }
 
-    /// An array of elements `T`; `None` when it holds another type.
-    fn typed<T: ReadableElement>(&mut self, name: &str) -> Result<Option<ArrayD<T>>> {
-        let (_, bytes) = self.bytes(name)?;
-        match ArrayD::<T>::read_npy(bytes.as_slice()) {
-            Ok(array) => Ok(Some(array)),
-            Err(ReadNpyError::WrongDescriptor(_)) => Ok(None),
-            Err(fault) => {
-                let help = "the file is damaged; write it again with np.savez";
-                Err(self.error(name, "a readable array", fault.to_string(), help))
-            }
+    /// What an array says of itself, and the bytes before its data. Nothing else of it is unpacked.
+    fn header(&mut self, name: &str) -> Result<(Header, usize)> {
+        let mut first = Vec::new();
+        let read = self.entry(name)?.take(MOST_HEADER).read_to_end(&mut first);
+        read.map_err(|fault| self.error(name, "a readable array", fault.to_string(), DAMAGED))?;
+        header_of(&first).map_err(|found| self.error(name, "a .npy header", found, DAMAGED))
+    }
+
+    /// The data of an array, as many bytes as its header asks for: what reads them trusts the header. They are unpacked
+    /// when that is how many the archive says there are, and they fit the memory of this machine.
+    fn data(&mut self, name: &str, (header, start): &(Header, usize)) -> Result<Vec<u8>> {
+        let width = header.dtype.get(2..).and_then(|width| width.parse::<usize>().ok());
+        let wanted = width.and_then(|width| header.shape.iter().try_fold(width, |n, &len| n.checked_mul(len)));
+        let of_header = || {
+            let wanted = wanted.map_or("more bytes than can be addressed".into(), |bytes| format!("{bytes} bytes"));
+            format!("{wanted} of data for dtype {}, shape {:?}", header.dtype, header.shape)
+        };
+        let found = self.entry(name)?.size().saturating_sub(*start as u64);
+        let Some(wanted) = wanted.filter(|&wanted| wanted as u64 == found) else {
+            return Err(self.error(name, of_header(), format!("{found} bytes"), DAMAGED));
+        };
+        if let Some(machine) = memory::of_machine().filter(|&machine| found > machine / 2) {
+            let expected = format!("an array that fits the memory of this machine, {machine} bytes, twice");
+            return Err(self.error(name, expected, format!("{found} bytes"), "write it as a data directory instead"));
         }
+        let mut data = Vec::new();
+        // One more, so that what is unpacked is compared with its checksum.
+        let whole = (start + wanted + 1) as u64;
+        let read = self.entry(name)?.take(whole).read_to_end(&mut data);
+        read.map_err(|fault| self.error(name, "a readable array", fault.to_string(), DAMAGED))?;
+        if data.len() != start + wanted {
+            let unpacked = data.len().saturating_sub(*start);
+            return Err(self.error(name, of_header(), format!("{unpacked} bytes, or more"), DAMAGED));
+        }
+        data.drain(..start);
+        Ok(data)
     }
 
     fn required(&self, name: &str, what: &str) -> Result<()> {
@@ -122,32 +137,38 @@ impl Arrays {
         Err(self.error(name, format!("an array `{name}`: {what}"), found, "add it, or rename the array that holds it"))
     }
 
-    /// The type of an array that holds none of the types that would do.
-    fn wrong_type(&mut self, name: &str, expected: &str, help: &str) -> Error {
-        let found = match self.bytes(name) {
-            Ok((header, _)) => name_of(&header.dtype),
-            Err(error) => return error,
-        };
-        self.error(format!("{name}, dtype"), expected, found, help)
+    fn wrong_type(&self, name: &str, dtype: &str, expected: &str, help: &str) -> Error {
+        self.error(format!("{name}, dtype"), expected, name_of(dtype), help)
     }
 
-    /// A matrix of f32 or f64 without infinite values; NaN is a missing one.
+    /// A matrix without infinite values; NaN is a missing one.
     pub fn features(&mut self, name: &str) -> Result<Matrix> {
         const HELP: &str = "features are a matrix [nodes, columns]; convert them with .astype(np.float32)";
         self.required(name, "features of the nodes, [nodes, columns]")?;
-        let array = match self.typed::<f32>(name)? {
-            Some(array) => array,
-            None => match self.typed::<f64>(name)? {
-                Some(array) => array.mapv(|value| value as f32),
-                None => return Err(self.wrong_type(name, "float32 or float64", HELP)),
-            },
+        let described = self.header(name)?;
+        let header = &described.0;
+        let &[rows, cols] = &header.shape[..] else {
+            return Err(self.error(format!("{name}, shape"), "[nodes, columns]", format!("{:?}", header.shape), HELP));
         };
-        let shape = array.shape().to_vec();
-        let matrix = array
-            .into_dimensionality::<Ix2>()
-            .map_err(|_| self.error(format!("{name}, shape"), "[nodes, columns]", format!("{shape:?}"), HELP))?;
-        let (rows, cols) = matrix.dim();
-        let values: Vec<f32> = matrix.iter().copied().collect();
+        let read = match header.dtype.as_str() {
+            "<f4" => numbers(|value: f32| value),
+            "<f8" => numbers(|value: f64| value as f32),
+            "<f2" => numbers(f16::to_f32),
+            "<i8" => numbers(|value: i64| value as f32),
+            "<i4" => numbers(|value: i32| value as f32),
+            "<i2" => numbers(|value: i16| value.into()),
+            "|i1" => numbers(|value: i8| value.into()),
+            "<u8" => numbers(|value: u64| value as f32),
+            "<u4" => numbers(|value: u32| value as f32),
+            "<u2" => numbers(|value: u16| value.into()),
+            "|u1" => numbers(|value: u8| value.into()),
+            "|b1" => numbers(|value: u8| u8::from(value != 0).into()),
+            other => return Err(self.wrong_type(name, other, "numbers in little-endian order", HELP)),
+        };
+        let mut values = read(&self.data(name, &described)?);
+        if header.fortran_order {
+            values = (0..rows * cols).map(|at| values[at % cols * rows + at / cols]).collect();
+        }
         if let Some(at) = values.iter().position(|value| value.is_infinite()) {
             let place = format!("{name}, row {}, column {}", at / cols, at % cols);
             let help = "write NaN for values that are not known; values have to fit float32";
@@ -157,23 +178,42 @@ impl Arrays {
         Ok(Matrix { values, rows, cols })
     }
 
-    /// Integers of any shape; `small` also takes bool and uint8, as labels may be.
-    pub fn integers(&mut self, name: &str, what: &str, small: bool) -> Result<ArrayD<i64>> {
+    /// Integers of a `shape`. `small` also takes bool, as labels may be.
+    pub fn integers(&mut self, name: &str, what: &str, small: bool, shape: Shape<'_>) -> Result<ArrayD<i64>> {
         self.required(name, what)?;
-        if let Some(array) = self.typed::<i64>(name)? {
-            return Ok(array);
+        let described = self.header(name)?;
+        let header = &described.0;
+        let read = match header.dtype.as_str() {
+            "<i8" => numbers(|value: i64| value),
+            "<i4" => numbers(|value: i32| i64::from(value)),
+            "<i2" => numbers(|value: i16| i64::from(value)),
+            "|i1" => numbers(|value: i8| i64::from(value)),
+            "<u4" => numbers(|value: u32| i64::from(value)),
+            "<u2" => numbers(|value: u16| i64::from(value)),
+            "|u1" => numbers(|value: u8| i64::from(value)),
+            "|b1" if small => numbers(|value: u8| i64::from(value != 0)),
+            other => {
+                let expected = if small { "integers or bool" } else { "integers" };
+                return Err(self.wrong_type(name, other, expected, "convert it with .astype(np.int64)"));
+            }
+        };
+        if !(shape.takes)(&header.shape) {
+            let found = format!("{:?}", header.shape);
+            return Err(self.error(format!("{name}, shape"), shape.expected, found, shape.help));
         }
-        if let Some(array) = self.typed::<i32>(name)? {
-            return Ok(array.mapv(i64::from));
-        }
-        if small && let Some(array) = self.typed::<u8>(name)? {
-            return Ok(array.mapv(i64::from));
-        }
-        if small && let Some(array) = self.typed::<bool>(name)? {
-            return Ok(array.mapv(i64::from));
-        }
-        let expected = if small { "int64, int32, uint8 or bool" } else { "int64 or int32" };
-        Err(self.wrong_type(name, expected, "convert it with .astype(np.int64)"))
+        self.array(name, &described, read)
+    }
+
+    fn array<T>(
+        &mut self,
+        name: &str,
+        described: &(Header, usize),
+        read: impl Fn(&[u8]) -> Vec<T>,
+    ) -> Result<ArrayD<T>> {
+        let values = read(&self.data(name, described)?);
+        let Header { shape, fortran_order, .. } = &described.0;
+        let array = ArrayD::from_shape_vec(IxDyn(shape).set_f(*fortran_order), values);
+        array.map_err(|fault| self.error(name, "a readable array", fault.to_string(), DAMAGED))
     }
 
     /// Masks `[nodes]` or `[nodes, splits]`, or `[splits, nodes]` where `splits_first`: one list of marked nodes per
@@ -183,25 +223,46 @@ impl Arrays {
             true => "these masks are a boolean array with one row per split and one column per node",
             false => "a mask is a boolean array with one value per node, or one column per split",
         };
-        let array = match self.typed::<bool>(name)? {
-            Some(array) => array,
-            None => return Err(self.wrong_type(name, "bool", help)),
+        let described = self.header(name)?;
+        let Header { dtype, shape, .. } = &described.0;
+        if dtype != "|b1" {
+            return Err(self.wrong_type(name, dtype, "bool", help));
+        }
+        let fits = match shape[..] {
+            [rows] => !splits_first && rows == nodes,
+            [rows, columns] => {
+                if splits_first {
+                    columns == nodes
+                } else {
+                    rows == nodes
+                }
+            }
+            _ => false,
         };
-        let shape = array.shape().to_vec();
+        if !fits {
+            let expected = match splits_first {
+                true => format!("[splits, {nodes}]"),
+                false => format!("[{nodes}] or [{nodes}, splits]"),
+            };
+            return Err(self.error(format!("{name}, shape"), expected, format!("{shape:?}"), help));
+        }
+        let array = self.array(name, &described, numbers(|value: u8| value != 0))?;
         let marked = |of_split: ArrayViewD<bool>| {
             of_split.iter().enumerate().filter(|(_, marked)| **marked).map(|(node, _)| node as u32).collect()
         };
-        match (&shape[..], splits_first) {
-            (&[rows], false) if rows == nodes => Ok(vec![marked(array.view())]),
-            (&[rows, _], false) if rows == nodes => Ok(array.axis_iter(Axis(1)).map(marked).collect()),
-            (&[_, columns], true) if columns == nodes => Ok(array.axis_iter(Axis(0)).map(marked).collect()),
-            _ => {
-                let expected = match splits_first {
-                    true => format!("[splits, {nodes}]"),
-                    false => format!("[{nodes}] or [{nodes}, splits]"),
-                };
-                Err(self.error(format!("{name}, shape"), expected, format!("{shape:?}"), help))
-            }
-        }
+        Ok(match (array.ndim(), splits_first) {
+            (1, _) => vec![marked(array.view())],
+            (_, false) => array.axis_iter(Axis(1)).map(marked).collect(),
+            (_, true) => array.axis_iter(Axis(0)).map(marked).collect(),
+        })
     }
 }
+
+/// Reads little-endian numbers one behind another.
+fn numbers<T: AnyBitPattern, V>(value: impl Fn(T) -> V + 'static) -> Numbers<V> {
+    Box::new(move |data| {
+        data.chunks_exact(size_of::<T>()).map(|bytes| value(bytemuck::pod_read_unaligned(bytes))).collect()
+    })
+}
+
+type Numbers<V> = Box<dyn Fn(&[u8]) -> Vec<V>>;

@@ -2,9 +2,9 @@
 //!
 //! | array | type | shape | |
 //! |---|---|---|---|
-//! | `node_features` | f32, f64 | `[nodes, columns]` | |
-//! | `node_labels` | i64, i32, u8, bool | `[nodes]` | class from 0; -1 = none |
-//! | `edges` | i64, i32 | `[edges, 2]`, `[2, edges]` | source, destination |
+//! | `node_features` | f32, f64, f16, integers, bool | `[nodes, columns]` | |
+//! | `node_labels` | integers, bool | `[nodes]` | class from 0; -1 = none |
+//! | `edges` | integers | `[edges, 2]`, `[2, edges]` | source, destination |
 //! | `train_mask`, `val_mask`, `test_mask` | bool | `[nodes]`, `[nodes, splits]` | all three or none |
 //! | `train_masks`, `val_masks`, `test_masks` | bool | `[splits, nodes]` | instead of these: all three or none |
 //!
@@ -17,7 +17,7 @@ use std::path::Path;
 
 use ndarray::ArrayD;
 
-use self::arrays::Arrays;
+use self::arrays::{Arrays, Shape};
 use super::adjacency::Adjacency;
 use super::classes::{Classes, MAX_CLASSES, Masks};
 use super::dataset::Dataset;
@@ -70,11 +70,9 @@ pub(super) fn read(path: &Path, reading: EdgeReading) -> Result<Dataset> {
 
 fn classes(arrays: &mut Arrays, nodes: usize) -> Result<Classes> {
     const HELP: &str = "labels are classes counted from 0, one per node; -1 marks a node without a label";
-    let labels = arrays.integers(LABELS, "the class of every node, [nodes]", true)?;
-    if labels.shape() != [nodes] {
-        let expected = format!("[{nodes}], one label per row of {FEATURES}");
-        return Err(arrays.error(format!("{LABELS}, shape"), expected, format!("{:?}", labels.shape()), HELP));
-    }
+    let expected = format!("[{nodes}], one label per row of {FEATURES}");
+    let shape = Shape { takes: &|shape| shape == [nodes], expected: &expected, help: HELP };
+    let labels = arrays.integers(LABELS, "the class of every node, [nodes]", true, shape)?;
     // More classes than nodes are none.
     let most = nodes.clamp(2, MAX_CLASSES);
     let class = |(node, &label): (usize, &i64)| match u32::try_from(label) {
@@ -153,7 +151,10 @@ fn check_masks(
 
 /// In-neighbours of every node, and what was done to the list to get there.
 fn adjacency(arrays: &mut Arrays, nodes: usize, reading: EdgeReading) -> Result<(Adjacency, Vec<String>)> {
-    let list = arrays.integers(EDGES, "pairs of source and destination, [edges, 2]", false)?;
+    let help = "edges are pairs of source and destination, one pair per row";
+    let takes = |shape: &[usize]| matches!(shape, [_, 2] | [2, _]);
+    let shape = Shape { takes: &takes, expected: "[edges, 2]", help };
+    let list = arrays.integers(EDGES, "pairs of source and destination, [edges, 2]", false, shape)?;
     let pairs = pairs(arrays, list, nodes)?;
     let given = pairs.len();
     // Rows are destinations.
@@ -182,15 +183,9 @@ fn adjacency(arrays: &mut Arrays, nodes: usize, reading: EdgeReading) -> Result<
 
 /// `(source, destination)` of every entry.
 fn pairs(arrays: &Arrays, list: ArrayD<i64>, nodes: usize) -> Result<Vec<(u32, u32)>> {
-    const HELP: &str = "edges are pairs of source and destination, one pair per row";
     let shape = list.shape().to_vec();
-    let by_row = match shape[..] {
-        // Two edges, two ends: either reading is possible.
-        [2, 2] => true,
-        [_, 2] => true,
-        [2, _] => false,
-        _ => return Err(arrays.error(format!("{EDGES}, shape"), "[edges, 2]", format!("{shape:?}"), HELP)),
-    };
+    // Of two edges either reading is possible.
+    let by_row = shape[1] == 2;
     let count = if by_row { shape[0] } else { shape[1] };
     if count == 0 {
         return Err(arrays.error(EDGES, "at least one edge", format!("shape {shape:?}"), "a graph needs edges"));

@@ -21,6 +21,7 @@ pub mod drift;
 mod schema;
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -39,7 +40,7 @@ use crate::data::tables::{IMPORT_BINARY, IMPORT_FILE, fit_of};
 use crate::error::{Error, Result};
 use crate::graph::formats::atomic_write;
 use crate::graph::json::read_json;
-use crate::graph::{Dataset, FILLING_FILE, Filling, TimeWindow, date, digest};
+use crate::graph::{Dataset, FILLING_FILE, Features, Filling, TimeWindow, date, digest, open_embeddings};
 
 /// The file.
 pub const MODEL_FILE: &str = "model.json";
@@ -79,6 +80,9 @@ pub struct Bundle {
     pub schema: Schema,
     /// Files of the model by their paths in the run; none before the end.
     pub files: BTreeMap<String, FileFacts>,
+    /// Arrays that the run wrote for others to read, which may be removed.
+    #[serde(default)]
+    pub outputs: BTreeMap<String, FileFacts>,
 }
 
 /// One file of a model.
@@ -212,16 +216,17 @@ impl Origin {
     /// [`Error::Io`].
     pub fn finish(&self, run: &RunDir, profile: &Profile) -> Result<()> {
         atomic_write(run.output(PROFILE_FILE), |file| Ok(serde_json::to_writer(file, profile)?))?;
-        let mut files = BTreeMap::new();
+        let (mut files, mut outputs) = (BTreeMap::new(), BTreeMap::new());
         for (path, bytes) in run.files()? {
             let relative = path.strip_prefix(run.path()).unwrap_or(&path);
             let name = relative.iter().map(|part| part.to_string_lossy()).collect::<Vec<_>>().join("/");
-            if makes_the_model(&name) {
-                files.insert(name, FileFacts { bytes, sha256: digest::of_file(&path)? });
+            let of = if makes_the_model(&name) { &mut files } else { &mut outputs };
+            if makes_the_model(&name) || name.ends_with(".npy") && !name.contains('/') {
+                of.insert(name, FileFacts { bytes, sha256: digest::of_file(&path)? });
             }
         }
         let from = Bundle::read(run.path())?.and_then(|begun| begun.from);
-        Bundle { finished: true, files, ..self.bundle(from) }.write(run)
+        Bundle { finished: true, files, outputs, ..self.bundle(from) }.write(run)
     }
 
     /// Of a training that is not at its end.
@@ -237,8 +242,46 @@ impl Origin {
             data: self.digest.clone(),
             schema: self.schema.clone(),
             files: BTreeMap::new(),
+            outputs: BTreeMap::new(),
         }
     }
+}
+
+impl FileFacts {
+    /// Refuses a file that was changed or cut.
+    fn check(&self, file: &Path) -> Result<()> {
+        let found = fs::metadata(file).map_err(|source| Error::io(file, "read", source))?.len();
+        if found != self.bytes {
+            let expected = format!("{} bytes, as {MODEL_FILE} says", self.bytes);
+            return Err(Error::format(file, "length", expected, format!("{found} bytes"), CHANGED));
+        }
+        let found = digest::of_file(file)?;
+        if found != self.sha256 {
+            let expected = format!("{}, as {MODEL_FILE} says", self.sha256);
+            return Err(Error::format(file, "SHA-256", expected, found, CHANGED));
+        }
+        Ok(())
+    }
+}
+
+/// Refuses an array in a run that is no longer what the run wrote. One from elsewhere, or of a run of an earlier
+/// version, is taken as it is.
+///
+/// # Errors
+/// [`Error::Io`]; [`Error::Format`].
+pub fn check_output(file: &Path) -> Result<()> {
+    let (Some(run), Some(name)) = (file.parent(), file.file_name().and_then(OsStr::to_str)) else { return Ok(()) };
+    let known = Bundle::read(run)?.and_then(|mut bundle| bundle.outputs.remove(name));
+    known.map_or(Ok(()), |known| known.check(file))
+}
+
+/// The embeddings in a file, see [`open_embeddings`]; those in a run are what the run wrote.
+///
+/// # Errors
+/// As for [`check_output`] and [`open_embeddings`].
+pub fn open_output(file: &Path, expected_rows: Option<usize>) -> Result<Features> {
+    check_output(file)?;
+    open_embeddings(file, expected_rows)
 }
 
 /// Whether scores depend on a file of a run. Its configuration may be edited: data move.
@@ -259,17 +302,7 @@ impl Bundle {
     pub fn open(run: &Path) -> Result<Option<Self>> {
         let Some(bundle) = Self::read(run)? else { return Ok(None) };
         for (name, known) in &bundle.files {
-            let file = run.join(name);
-            let found = fs::metadata(&file).map_err(|source| Error::io(&file, "read", source))?.len();
-            if found != known.bytes {
-                let expected = format!("{} bytes, as {MODEL_FILE} says", known.bytes);
-                return Err(Error::format(file, "length", expected, format!("{found} bytes"), CHANGED));
-            }
-            let found = digest::of_file(&file)?;
-            if found != known.sha256 {
-                let expected = format!("{}, as {MODEL_FILE} says", known.sha256);
-                return Err(Error::format(file, "SHA-256", expected, found, CHANGED));
-            }
+            known.check(&run.join(name))?;
         }
         Ok(Some(bundle))
     }

@@ -28,17 +28,25 @@ pub(super) fn block_shares(table: &FeatureTable, gain: &[f64]) -> Vec<BlockShare
     shares
 }
 
-/// `importance.csv`: gain and number of splits of every column, the most important first.
-pub(super) fn write_importance(run: &RunDir, table: &FeatureTable, gain: &[f64], splits: &[f64]) -> Result<()> {
+/// `importance.csv`: gain and number of splits of every column, the most important first. `features` are the user's
+/// names of features.
+pub(super) fn write_importance(
+    run: &RunDir,
+    table: &FeatureTable,
+    features: &[String],
+    gain: &[f64],
+    splits: &[f64],
+) -> Result<()> {
     let mut order: Vec<usize> = (0..gain.len()).collect();
     order.sort_by(|&a, &b| gain[b].total_cmp(&gain[a]));
     atomic_write(run.output("importance.csv"), |file| {
-        use std::io::Write;
-        writeln!(file, "column,block,gain,splits")?;
+        let mut csv = csv::Writer::from_writer(file);
+        csv.write_record(["column", "block", "gain", "splits"])?;
         for at in order {
             let column = &table.columns()[at];
-            writeln!(file, "{},{},{},{}", column.name, column.block, gain[at], splits[at])?;
+            let [block, gain, splits] = [column.block.to_string(), gain[at].to_string(), splits[at].to_string()];
+            csv.write_record([column.named(features), block, gain, splits])?;
         }
-        Ok(())
+        csv.flush()
     })
 }

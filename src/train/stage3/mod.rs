@@ -29,13 +29,13 @@ use crate::data::split::Split;
 use crate::error::{Error, Result};
 use crate::features::FeatureTable;
 use crate::graph::formats::atomic_write;
-use crate::graph::{Dataset, Features, Spill, Subset, open_embeddings, write_npy_f32};
+use crate::graph::{Dataset, Features, Spill, Subset, write_npy_f32};
 use crate::infer::attention::{load_edges, with_edges};
 use crate::infer::tree_table::{Stage2Output, Tables, append_labels, append_stage1, append_stage2, labels_in_time};
 use crate::models::tree_ensemble::{EXTENSION, TreeCheckpoint, TreeInputs};
 use crate::run::baseline::BesideBaseline;
 use crate::run::bundle::drift::Profile;
-use crate::run::bundle::{Bundle, Origin};
+use crate::run::bundle::{Bundle, Origin, open_output};
 use crate::run::calibration::write_calibration;
 use crate::run::evaluation::{EVALUATION_FILE, Evaluation, evaluate_parts};
 use crate::run::known_labels::KnownLabels;
@@ -130,7 +130,8 @@ pub fn run<B: GraphBackend + TreeBackend>(
     let scores = if refits { ensemble.predict_table(&table)? } else { unseen.clone() };
     let evaluation = evaluate_parts([&unseen, &scores], &dataset, &split)?;
     let gain = ensemble.importance(Importance::Gain);
-    write_importance(&run, &table, &gain, &ensemble.importance(Importance::Split))?;
+    let names = dataset.feature_names.as_deref().unwrap_or_default();
+    write_importance(&run, &table, names, &gain, &ensemble.importance(Importance::Split))?;
     let outcome = Stage3Outcome {
         run: run.path().to_path_buf(),
         trees: ensemble.num_trees(),
@@ -283,6 +284,12 @@ fn fitted<B: GraphBackend + TreeBackend>(
     let left = left.beside(of_training.as_ref().map_or(0, |table| table.bytes_in_memory()));
     let names = dataset.feature_names.as_deref().unwrap_or_default();
     check_names(config, &table, names)?;
+    let embeddings = match config.data.embeddings_file() {
+        Some(file) if config.features.embedding || config.features.reconstruction => {
+            Some(open_output(&file, Some(dataset.graph.num_nodes()))?)
+        }
+        _ => None,
+    };
     // What is refused above leaves no directory.
     let run = match resumed {
         Some(run) => run,
@@ -315,13 +322,10 @@ fn fitted<B: GraphBackend + TreeBackend>(
         label_share: config.features.label_share,
         folds: Vec::new(),
     };
-    if (inputs.embedding || inputs.reconstruction)
-        && let Some(file) = config.data.embeddings_file()
-    {
-        let z = open_embeddings(&file, Some(dataset.graph.num_nodes()))?;
-        append_stage1(Arc::make_mut(&mut table), &dataset.graph, &inputs, &z)?;
+    if let Some(z) = &embeddings {
+        append_stage1(Arc::make_mut(&mut table), &dataset.graph, &inputs, z)?;
         if let (Some(table), Some(known)) = (&mut of_training, &known) {
-            append_stage1(Arc::make_mut(table), &known.dataset.graph, &inputs, &rows_of(known, &z, &left)?)?;
+            append_stage1(Arc::make_mut(table), &known.dataset.graph, &inputs, &rows_of(known, z, &left)?)?;
         }
     }
     if let Some(stage2) = &config.stage2 {

@@ -31,7 +31,7 @@ mod read;
 mod tests;
 mod write;
 
-use std::io::Write;
+use std::io::{Read, Write};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -50,6 +50,10 @@ const VERSION: u32 = 1;
 const FEW: u8 = 16;
 /// More takes longer and gains little.
 const LEVEL: i32 = 6;
+
+/// How many times its size a file may unpack to, beyond [`HARMLESS_BYTES`].
+const MAX_RATIO: u64 = 1000;
+const HARMLESS_BYTES: u64 = 1 << 28;
 
 const HELP: &str = "the file is damaged or incomplete; copy it again, or train again";
 
@@ -103,7 +107,13 @@ pub(crate) fn unpack(bytes: &[u8]) -> Result<Packed> {
         let help = "read it with the version that wrote it, or train again";
         return Err(refuse::model_text("version", VERSION, version, help));
     }
-    let content = zstd::decode_all(frame).map_err(|fault| bad("content", "a whole zstd frame", fault.to_string()))?;
+    let most = (frame.len() as u64).saturating_mul(MAX_RATIO).max(HARMLESS_BYTES);
+    let mut content = Vec::new();
+    let read = zstd::Decoder::new(frame).and_then(|unpacked| unpacked.take(most + 1).read_to_end(&mut content));
+    read.map_err(|fault| bad("content", "a whole zstd frame", fault.to_string()))?;
+    if content.len() as u64 > most {
+        return Err(bad("content", &format!("at most {most} bytes"), "more".into()));
+    }
     let mut reader = Reader { rest: &content };
     let length = reader.u64("header")?;
     let header = reader.bytes(length, "header")?;
