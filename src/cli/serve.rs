@@ -28,7 +28,7 @@ pub(super) struct Arguments {
     data: PathBuf,
 
     /// Directory of the log and of what it was compacted to; made where it is not there
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", default_value = "artifacts/serve")]
     state: PathBuf,
 
     /// Address and port; beyond this machine only with --token-file or --client-ca
