@@ -82,8 +82,6 @@ pub trait Vector: Copy {
     type Half: Vector;
     /// Numbers in a register.
     const LANES: usize;
-    /// Registers that may hold sums, leaving some for operands.
-    const SUMS: usize;
     /// `value` in all lanes.
     unsafe fn splat(value: f32) -> Self;
     /// As stored.
@@ -121,7 +119,6 @@ pub trait Vector: Copy {
 impl Vector for __m512 {
     type Half = __m256;
     const LANES: usize = 16;
-    const SUMS: usize = 16;
     #[inline(always)]
     unsafe fn splat(value: f32) -> Self {
         unsafe { _mm512_set1_ps(value) }
@@ -183,7 +180,6 @@ impl Vector for __m512 {
 impl Vector for __m256 {
     type Half = __m128;
     const LANES: usize = 8;
-    const SUMS: usize = 8;
     #[inline(always)]
     unsafe fn splat(value: f32) -> Self {
         unsafe { _mm256_set1_ps(value) }
@@ -236,7 +232,6 @@ impl Vector for __m256 {
 impl Vector for __m128 {
     type Half = Self;
     const LANES: usize = 4;
-    const SUMS: usize = 8;
     #[inline(always)]
     unsafe fn splat(value: f32) -> Self {
         unsafe { _mm_set1_ps(value) }
@@ -284,7 +279,6 @@ impl Vector for __m128 {
 impl Vector for [f32; 4] {
     type Half = Self;
     const LANES: usize = 4;
-    const SUMS: usize = 8;
     #[inline(always)]
     unsafe fn splat(value: f32) -> Self {
         [value; 4]
