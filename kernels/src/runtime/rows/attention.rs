@@ -1,6 +1,5 @@
 //! Weights of a row of attention, one head at a time.
 
-use super::EDGES_AHEAD;
 use super::softmax::{Lanes, exp, greater, reduce};
 use super::vector::{Kernel, MAX_LANES, Vector, dispatch};
 
@@ -71,40 +70,6 @@ pub(crate) fn weights_again(
     slope: f32,
 ) -> f32 {
     dispatch(Again { weights, share, own, arrivals, slope })
-}
-
-/// The edges of a row by whether their scores are positive: sums over both kinds cost what a sum over all edges does.
-#[derive(Default)]
-pub(crate) struct Split {
-    /// Rows of the positive ones, of the others, and rows that come next.
-    pub(super) ids: Vec<u32>,
-    /// Without those of rows that come next.
-    pub(super) weights: Vec<f32>,
-    pub(super) positive: usize,
-}
-
-impl Split {
-    /// Divides the edges to `ids`; `share` is not 0 for the positive ones. Rows `next` are read later.
-    ///
-    /// # Panics
-    /// If lengths differ.
-    pub(crate) fn divide(&mut self, ids: &[u32], weights: &[f32], share: &[f32], next: &[u32]) {
-        let len = ids.len();
-        assert!(weights.len() == len && share.len() == len, "an id, a weight and a share for every edge");
-        self.ids.resize(len, 0);
-        self.weights.resize(len, 0.0);
-        let (mut front, mut back) = (0, len);
-        for ((&id, &weight), &share) in ids.iter().zip(weights).zip(share) {
-            // No branch: which edges are positive cannot be guessed.
-            let positive = share.to_bits() != 0;
-            let at = if positive { front } else { back - 1 };
-            (self.ids[at], self.weights[at]) = (id, weight);
-            front += usize::from(positive);
-            back -= usize::from(!positive);
-        }
-        self.positive = front;
-        self.ids.extend(next.iter().take(EDGES_AHEAD));
-    }
 }
 
 #[inline(always)]

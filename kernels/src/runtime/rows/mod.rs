@@ -6,6 +6,7 @@
 #![allow(clippy::needless_range_loop, reason = "an index of lanes or registers runs over several arrays at once")]
 
 mod attention;
+mod divided;
 mod hidden;
 mod keep;
 mod softmax;
@@ -17,12 +18,13 @@ mod zeroed;
 use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 use std::ops::Range;
 
-pub(crate) use attention::{Columns, Split, attention_weights, scores_of, weights_again};
+pub(crate) use attention::{Columns, attention_weights, scores_of, weights_again};
+pub(crate) use divided::Split;
 pub(crate) use hidden::{hidden_rows, lean_rows};
 pub(crate) use keep::{KeepKey, keep_into};
 pub(crate) use softmax::{elu_all, exp_all, exp_weights};
 use sums::{AddSplit, SumRows};
-use vector::{Element, load_first, store_first};
+use vector::{EDGES_AHEAD, Element, load_first, store_first};
 pub(crate) use vector::{Kernel, Vector, dispatch};
 pub(crate) use zeroed::{Unwritten, in_blocks, zeroed};
 
@@ -108,9 +110,6 @@ impl<S: Element, D: Element> Kernel for Convert<'_, S, D> {
 
 /// Edges whose rows stay in L1 while their channels are gone through in several passes: 32 KiB of 128 channels of f32.
 pub(crate) const EDGES_PER_BLOCK: usize = 64;
-
-/// Rows are requested so many edges before their turn. Measured: the nearest L1 is best, and 8 to 24 edges do alike.
-const EDGES_AHEAD: usize = 12;
 
 /// A matrix of so many bytes stays in a second-level cache, where a request costs more than it saves.
 const NEAR_BYTES: usize = 1 << 19;

@@ -1,6 +1,6 @@
 //! Sums of rows in several parts: over the entries of many rows, and over edges of two kinds.
 
-use super::attention::Split;
+use super::divided::Split;
 use super::vector::{Element, Kernel, Vector};
 use super::{APART, AddRows, EDGES_PER_BLOCK, NEAR_BYTES, Ones, Rows, sum_of_sums};
 
