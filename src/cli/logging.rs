@@ -144,6 +144,8 @@ mod tests {
         assert_eq!(object["message"], "run.toml:3: \"x\"\n  help: y");
         assert_eq!(object["time"].as_str().map(str::len), Some("2026-01-31T09:30:00Z".len()));
         assert!(!shown.contains('\n'));
+        let shown = line(LogFormat::Json, log::Level::Error, "\u{1b}\u{7f}\u{9b}é", Map::new());
+        assert!(shown.contains(r#""message":"\u001b\u007f\u009bé""#), "{shown}");
         assert_eq!(line(LogFormat::Text, log::Level::Error, "x", Map::new()), "error: x");
         assert_eq!(line(LogFormat::Text, log::Level::Info, "x", Map::new()), "x");
         assert_eq!(

@@ -11,6 +11,7 @@ use std::io::{self, BufWriter, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
 use memmap2::Mmap;
 use rayon::prelude::*;
@@ -66,16 +67,25 @@ pub(crate) fn parent_of(path: &Path) -> &Path {
 /// How temporary names begin and end.
 const TEMPORARY: [&str; 2] = [".graphsieve-", ".tmp"];
 
-/// Locks what was made under a temporary name, until its process ends: what is not locked is left over. False where
-/// another process took it for that before it was locked. Where there are no locks nothing is left over.
+/// So long ago something was written last to what is left over.
+const LEFT_FOR: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Whether it is a temporary name of this program.
+pub(crate) fn is_temporary(name: &str) -> bool {
+    name.starts_with(TEMPORARY[0]) && name.ends_with(TEMPORARY[1])
+}
+
+/// Locks what was made under a temporary name, until its process ends: what is locked is not left over. False where
+/// another process took it for that before it was locked, and removed it. Where there are no locks its age alone says
+/// that it is in use.
 pub(crate) fn hold(made: &File, path: &Path) -> bool {
     let _ = made.lock();
     path.exists()
 }
 
-/// Removes what processes that were killed left under temporary names in `directory`. What cannot be removed stays.
+/// Removes what processes that were killed left under temporary names in `directory`: what nobody holds, and nobody
+/// wrote to for a day, as not every file system tells other machines of a lock. What cannot be removed stays.
 pub(crate) fn remove_leftovers(directory: &Path) {
-    let is_temporary = |name: &str| name.starts_with(TEMPORARY[0]) && name.ends_with(TEMPORARY[1]);
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         let (Some(name), Ok(kind)) = (entry.file_name().to_str().map(str::to_owned), entry.file_type()) else {
             continue;
@@ -84,13 +94,24 @@ pub(crate) fn remove_leftovers(directory: &Path) {
             continue;
         }
         let path = entry.path();
-        if File::open(&path).is_ok_and(|left| left.try_lock().is_ok()) {
-            let removed = if kind.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
-            if removed.is_ok() {
-                log::info!("removed {}, which a process that was killed had left", path.display());
-            }
+        let Ok(left) = File::open(&path) else { continue };
+        if left.try_lock().is_err() || !is_untouched(&path) {
+            continue;
+        }
+        let removed = if kind.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+        // Locked until it is gone: its maker may wait to hold it.
+        drop(left);
+        if removed.is_ok() {
+            log::info!("removed {}, which a process that was killed had left", path.display());
         }
     }
+}
+
+/// Whether nothing was written for a day to a file, or to a directory and what is in it.
+fn is_untouched(path: &Path) -> bool {
+    let Ok(found) = fs::symlink_metadata(path) else { return false };
+    let is_old = found.modified().is_ok_and(|last| last.elapsed().is_ok_and(|age| age > LEFT_FOR));
+    is_old && (!found.is_dir() || fs::read_dir(path).into_iter().flatten().flatten().all(|of| is_untouched(&of.path())))
 }
 
 /// A builder of hidden temporary names; `mode` is narrowed by the process's umask, as for any new file.

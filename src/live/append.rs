@@ -94,10 +94,9 @@ impl State {
         put(&self.base, &plan, &mut delta);
         let events = events_of(View { state: self, overlay: Some(&delta) }, &plan);
         let events: Vec<EventAt> = events.iter().map(NamedEvent::at).collect();
-        let own = |event: &EventAt, delta: &mut Delta| features_of(event, delta).map(|features| features.to_vec());
         let none = || vec![half::f16::ZERO; self.base.width()];
-        let mut features: Vec<Vec<half::f16>> =
-            events.iter().map(|event| own(event, &mut delta).unwrap_or_else(none)).collect();
+        let own = |event: &EventAt| features_of(event, &mut delta).map_or_else(none, |features| features.to_vec());
+        let mut features: Vec<Vec<half::f16>> = events.iter().map(own).collect();
         self.derived.of_events(&events, &mut features);
         for (event, features) in events.iter().zip(&features) {
             if let Some(own) = features_of(event, &mut delta) {

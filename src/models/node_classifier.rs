@@ -78,8 +78,8 @@ enum NodeLayer<B: Backend> {
 ///
 /// With [`Jump::Concat`](crate::config::Jump::Concat) all layers have `hidden` channels and an activation, and a linear
 /// head reads their results side by side. `bw` is two linear layers with ReLU, `layers` times the wavelets of
-/// [`BwConv`](crate::nn::BwConv) with ReLU, added up over relations, and a linear layer. `ghrn` is the same on the graph
-/// that an [`EdgeCut`] leaves.
+/// [`BwConv`](crate::nn::BwConv) with ReLU, added up over relations, and a linear layer. `ghrn` is the same on the
+/// graph that an [`EdgeCut`] leaves.
 ///
 /// # Source
 /// Kipf and Welling (ICLR 2017), equation 2; Velickovic and others (ICLR 2018), equations 4 to 6; Schlichtkrull and

@@ -107,8 +107,8 @@ impl<B: GraphBackend> NodeInput<B> {
         }
     }
 
-    /// By what numbers dropout knows the first of these inputs among those of a type, behind those of `before`: rows, or
-    /// entries that are not zero.
+    /// By what numbers dropout knows the first of these inputs among those of a type, behind those of `before`: rows,
+    /// or entries that are not zero.
     pub fn first_behind(&self, features: &Features, row_normalise: bool, before: Range<usize>) -> usize {
         let entries = |node: usize| scaled_row(features, row_normalise, node).filter(|value| *value != 0.0).count();
         match self {

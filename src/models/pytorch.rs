@@ -79,7 +79,8 @@ impl Stack {
         Ok(())
     }
 
-    /// Makes one object of those on top: `count` of them, or all down to the mark; into the one below where it is `into`.
+    /// Makes one object of those on top: `count` of them, or all down to the mark; into the one below where it is
+    /// `into`.
     fn gather(&mut self, count: Option<usize>, into: bool) -> Result<Option<()>, (String, u64)> {
         let from = match count {
             Some(count) => self.sizes.len().checked_sub(count),

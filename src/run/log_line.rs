@@ -1,6 +1,6 @@
 //! One line of a log for machines: what the program says on stderr with `--log-format json`.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -64,6 +64,11 @@ impl<'a> LogLine<'a> {
 
 impl fmt::Display for LogLine<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&serde_json::to_string(self).map_err(|_| fmt::Error)?)
+        let line = serde_json::to_string(self).map_err(|_| fmt::Error)?;
+        // JSON leaves these controls as they are, and a terminal obeys them.
+        line.chars().try_for_each(|c| match c {
+            '\u{7f}'..='\u{9f}' => write!(f, "\\u{:04x}", u32::from(c)),
+            _ => f.write_char(c),
+        })
     }
 }

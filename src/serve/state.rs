@@ -29,7 +29,7 @@ use serde::{Deserialize, Serialize};
 use super::log::{Log, Position, Recovered};
 use crate::data::tables::IMPORT_FILE;
 use crate::error::{Error, Result};
-use crate::graph::formats::atomic_write;
+use crate::graph::formats::{atomic_write, is_temporary};
 use crate::graph::json::read_json;
 use crate::graph::{digest, manifest};
 
@@ -162,7 +162,8 @@ impl State {
         atomic_write(&path, |file| file.write_all(&text))
     }
 
-    /// Removes bases that neither count nor are in use, and files that were never finished.
+    /// Removes bases that neither count nor are in use, and files that were never finished, however young: nobody else
+    /// writes here while the log is locked.
     fn remove_others(&self) -> Result<()> {
         let failed = |source| Error::io(&self.dir, "read", source);
         let bases = [self.base(), self.of(self.content.base)];
@@ -171,7 +172,7 @@ impl State {
             let name = entry.file_name();
             let name = name.to_string_lossy();
             let is_other = name.starts_with(BASE) && !bases.contains(&entry.path());
-            if is_other || (name.starts_with(".graphsieve-") && name.ends_with(".tmp")) {
+            if is_other || is_temporary(&name) {
                 remove(&entry.path())?;
             }
         }

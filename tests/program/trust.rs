@@ -1,5 +1,5 @@
-//! The worst day: files that are bombs or have a flipped bit, names that are nearly right, and processes that are killed
-//! or not alone. Nothing is silently wrong, and every refusal says what to do.
+//! The worst day: files that are bombs or have a flipped bit, names that are nearly right, and processes that are
+//! killed or not alone. Nothing is silently wrong, and every refusal says what to do.
 
 use std::fs;
 use std::io::{Cursor, Write};
@@ -136,6 +136,19 @@ fn arrays_that_unpack_to_more_than_they_may_are_refused_before_they_are_unpacked
 }
 
 #[test]
+fn arrays_are_read_in_either_order_of_bytes() {
+    let sandbox = Sandbox::new();
+    let features = npy(">f4", "(4, 1)", &[1.0f32, 2.0, 3.0, 4.0].map(f32::to_be_bytes).concat());
+    let labels = npy(">i4", "(4,)", &[0i32, 1, 0, -1].map(i32::to_be_bytes).concat());
+    let edges = npy(">u8", "(2, 2)", &[0u64, 1, 1, 2].map(u64::to_be_bytes).concat());
+    let stored = CompressionMethod::Stored;
+    let entries = [("node_features.npy", features), ("node_labels.npy", labels), ("edges.npy", edges)];
+    sandbox.write("graph.npz", archive(&entries.each_ref().map(|(name, bytes)| (*name, &bytes[..], stored))));
+    // Labels and ends of edges in the wrong order are out of range.
+    sandbox.succeeds(["info", "--data", "graph.npz"]);
+}
+
+#[test]
 fn a_flipped_bit_of_a_checkpoint_is_never_read_as_another_model() {
     let sandbox = Sandbox::new();
     tables(&sandbox);
@@ -194,6 +207,12 @@ fn arrays_that_a_run_wrote_are_read_as_it_wrote_them() {
         *text = serde_json::to_vec(&bundle).unwrap();
     });
     sandbox.succeeds(["--quiet", "train", "stage2.toml", "--device", "cpu"]);
+    // Elsewhere a file of this name may be of anything.
+    fs::create_dir(sandbox.path("other")).unwrap();
+    sandbox.write("other/model.json", "{}");
+    sandbox.write("other/Z.npy", sandbox.read(&array));
+    sandbox.write("stage2.toml", configuration("stage2", "embeddings = \"other/Z.npy\"\n[train]\nepochs = 1\n"));
+    sandbox.succeeds(["--quiet", "train", "stage2.toml", "--device", "cpu"]);
 }
 
 #[test]
@@ -207,13 +226,19 @@ fn tables_that_are_nearly_right_are_read_or_it_is_said_what_to_do() {
         sandbox.write("graph.toml", description);
     };
     // A slip of the pen makes no nodes of its own with --strict, and is told without.
-    let misspelt = TABLE.replace("tx.from", "ty.from");
-    reset(&nodes, &misspelt);
+    let of_payers = |src: &str| {
+        let named = TABLE.replace("type = \"tx\"", "type = \"payer\"").replace("tx.to", "payer.to");
+        named.replace("tx.from", &format!("{src}.from"))
+    };
+    reset(&nodes, &of_payers("payre"));
     let strict = [&IMPORT[..], &["--strict"]].concat();
-    sandbox.refuses(strict, 1, &["edges of `pays`: expected a node type that has a table", "did you mean `tx`?"]);
+    sandbox.refuses(strict, 1, &["edges of `pays`: expected a node type that has a table", "did you mean `payer`?"]);
     let said = sandbox.succeeds(["import", "tables", "graph.toml", "--out", "misspelt"]);
     let all = said.stdout + &said.stderr;
-    assert!(all.contains("`ty` has no [[nodes]] table") && all.contains("did you mean `tx`?"), "{all}");
+    assert!(all.contains("`payre` has no [[nodes]] table") && all.contains("did you mean `payer`?"), "{all}");
+    // A name that counts is none.
+    reset(&nodes, &of_payers("payer2"));
+    sandbox.succeeds(["--quiet", "import", "tables", "graph.toml", "--out", "counted", "--strict"]);
 
     let refusals: [(&str, String, &[&str]); 4] = [
         ("tx.csv", nodes.replace(',', ";"), &["tx.csv: header", "separated by ';'", "with commas"]),
@@ -247,12 +272,13 @@ fn escape_sequences_of_a_file_do_not_reach_the_terminal() {
     sandbox.write("tx.csv", "id,\u{1b}[31mAmount\u{1b}]0;owned\u{7}\u{9b}2J,fraud\nt1,1,0\n");
     let said = sandbox.run(IMPORT);
     said.is_refused(1, &["header: expected a column `Amount`", "\\u{1b}[31mAmount\\u{1b}]0;owned\\u{7}"]);
-    sandbox.write("tx.csv", "id,Amount,fraud\nt1,1,\u{1b}[2J\n");
+    sandbox.write("tx.csv", "id,Amount,fraud\nt1,1,\u{1b}[2J\u{9b}2J\u{7f}\n");
     for json in [false, true] {
         let format = if json { &["--log-format", "json"][..] } else { &[] };
         let said = sandbox.run([format, &IMPORT].concat());
         assert_eq!(said.code, Some(1));
-        assert!(!said.stderr.contains('\u{1b}') && said.stderr.contains("[2J"), "{}", said.stderr);
+        let obeyed = ['\u{1b}', '\u{9b}', '\u{7f}'];
+        assert!(!said.stderr.contains(obeyed) && said.stderr.contains("[2J"), "{}", said.stderr);
     }
 }
 
@@ -281,10 +307,17 @@ fn a_reader_that_has_seen_enough_is_no_error() {
 fn what_a_killed_process_left_is_removed_and_what_another_one_makes_is_not() {
     let sandbox = Sandbox::new();
     tables(&sandbox);
-    for left in [".graphsieve-abc.tmp", ".graphsieve-def.tmp"] {
+    let make_old = |name: &str| {
+        fs::File::open(sandbox.path(name)).unwrap().set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
+    };
+    let names = [".graphsieve-abc.tmp", ".graphsieve-def.tmp", ".graphsieve-ghi.tmp", ".graphsieve-mine"];
+    for left in &names[..3] {
         fs::create_dir(sandbox.path(left)).unwrap();
         sandbox.write(&format!("{left}/graph.toml"), "half");
+        make_old(left);
     }
+    // The last one has a young file.
+    names[..2].iter().for_each(|left| make_old(&format!("{left}/graph.toml")));
     sandbox.write(".graphsieve-mine", "a name of somebody else");
     // As a process that is still at it holds it.
     let held = fs::File::open(sandbox.path(".graphsieve-def.tmp")).unwrap();
@@ -292,12 +325,12 @@ fn what_a_killed_process_left_is_removed_and_what_another_one_makes_is_not() {
     let said = sandbox.succeeds(["import", "tables", "graph.toml", "--out", "data"]);
     assert!(said.stderr.contains(".graphsieve-abc.tmp, which a process that was killed had left"), "{}", said.stderr);
     let is_there = |name: &str| sandbox.path(name).exists();
-    let there = [".graphsieve-abc.tmp", ".graphsieve-def.tmp", ".graphsieve-mine"].map(is_there);
-    assert_eq!(there, [false, true, true]);
+    assert_eq!(names.map(is_there), [false, true, true, true]);
 
     let run = train(&sandbox, "stage2", STAGE2);
     let left = format!("{run}/checkpoint/.graphsieve-xyz.tmp");
     sandbox.write(&left, "half a checkpoint");
+    make_old(&left);
     sandbox.succeeds(["--quiet", "train", "--resume", &run, "--device", "cpu"]);
     assert!(!is_there(&left));
 }

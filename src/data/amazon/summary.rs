@@ -104,8 +104,8 @@ impl fmt::Display for PrepareSummary {
         if let Some(reasons) = &self.labels.reasons {
             writeln!(
                 f,
-                "  by rule  product: too cheap {}, unverified {}, core >= {:.1} {}; user: core >= {:.1} and unverified {}, \
-                 burst {}",
+                "  by rule  product: too cheap {}, unverified {}, core >= {:.1} {}; user: core >= {:.1} and unverified \
+                 {}, burst {}",
                 reasons.product_too_cheap,
                 reasons.product_unverified,
                 reasons.product_core_threshold,

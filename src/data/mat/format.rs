@@ -259,21 +259,20 @@ impl MatFile {
         }
         let mut bytes = Vec::new();
         let wanted = u64::from(length).min(most);
-        // A byte of the file may become a number of eight.
-        if let Some(machine) = memory::of_machine().filter(|&machine| wanted.saturating_mul(8) > machine) {
-            let expected = format!("a variable that fits the memory of this machine, {machine} bytes, as numbers");
-            return Err(self.error(
-                place,
-                expected,
-                format!("{wanted} bytes"),
-                "save the graph in parts, or as tables",
-            ));
-        }
+        // As they are and as numbers of 8 bytes, which take at least as much.
+        self.fits(wanted.saturating_mul(2), place)?;
         inflated.take(wanted).read_to_end(&mut bytes).map_err(|fault| unreadable(&fault))?;
         match bytes.len() as u64 == wanted {
             true => Ok(Cow::Owned(bytes)),
             false => Err(self.error(place, format!("{wanted} bytes"), bytes.len().to_string(), DAMAGED)),
         }
+    }
+
+    /// Refuses what would take so many bytes where the memory of this machine cannot hold them.
+    fn fits(&self, bytes: u64, place: &str) -> Result<()> {
+        let Some(machine) = memory::of_machine().filter(|&machine| bytes > machine) else { return Ok(()) };
+        let expected = format!("a variable that fits the memory of this machine, {machine} bytes, as numbers");
+        Err(self.error(place, expected, format!("{bytes} bytes"), "save the graph in parts, or as tables"))
     }
 
     /// Type and data of the element at `at`, and where the next one starts: without and with padding.
@@ -319,6 +318,7 @@ impl MatFile {
         macro_rules! read {
             ($number:ty) => {{
                 let (chunks, _) = bytes.as_chunks::<{ size_of::<$number>() }>();
+                self.fits(8 * chunks.len() as u64, name)?;
                 let of = if self.big_endian { <$number>::from_be_bytes } else { <$number>::from_le_bytes };
                 chunks.iter().map(|&chunk| of(chunk) as f64).collect()
             }};

@@ -410,16 +410,25 @@ impl Import {
     }
 }
 
-/// Ends of edges whose type has no table although one of nearly the same name has, as a slip of the pen does: relation,
-/// type, and the other one.
+/// Types of ends of edges that have no table although one of nearly the same name has, as a slip of the pen does: the
+/// first relation, the type, and the other one. Short names, and names that count or end on purpose, as `card1` and
+/// `card2` or `account_a` and `account_b` do, are no slips.
 fn near_types(description: &Description) -> Vec<(&str, &str, &str)> {
+    fn stem(name: &str) -> &str {
+        let counted = || name.trim_end_matches(|c: char| c.is_ascii_digit());
+        name.rsplit_once('_').map_or_else(counted, |(stem, _)| stem)
+    }
     let tables = || description.nodes.iter().map(|table| table.node_type.as_str());
-    let mut found = Vec::new();
+    let mut found: Vec<(&str, &str, &str)> = Vec::new();
     for (edges, end) in description.edges.iter().flat_map(|edges| [(edges, &edges.src), (edges, &edges.dst)]) {
         let name = end.node_type.as_str();
         let is_scored = description.edges.iter().any(|edges| edges.name == name);
+        let is_told = found.iter().any(|(_, known, _)| *known == name);
+        if name.len() < 4 || is_scored || is_told || tables().any(|table| table == name) {
+            continue;
+        }
         let near = nearest_name(name, tables()).filter(|near| near.len().abs_diff(name.len()) <= 1);
-        if let Some(near) = near.filter(|_| !is_scored && !tables().any(|table| table == name)) {
+        if let Some(near) = near.filter(|near| stem(near) != stem(name)) {
             found.push((edges.name.as_str(), name, near));
         }
     }
@@ -447,7 +456,8 @@ pub fn import(options: &ImportOptions, progress: &dyn Fn(Progress)) -> Result<Im
             return Err(Error::format(&options.description, format!("edges of `{relation}`"), expected, found, help));
         }
         notes.push(format!(
-            "edges of `{relation}`: `{found}` has no [[nodes]] table, so that every id is a new node; did you mean `{near}`?"
+            "edges of `{relation}`: `{found}` has no [[nodes]] table, so that every id is a new node; did you mean \
+             `{near}`?"
         ));
     }
     let with = options.with.as_deref().map(Stored::read).transpose()?;

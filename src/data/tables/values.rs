@@ -20,11 +20,11 @@ pub(super) type Fault = (&'static str, &'static str);
 const EARLIEST: i64 = -62_167_219_200;
 const LATEST: i64 = 253_402_300_799;
 
-/// A number; an empty cell, `NaN`, `NA` and `null` are none.
+/// A number; an empty cell, `NaN`, `NA`, `n/a`, `null` and `none` are none.
 pub(super) fn number(cell: &str) -> Result<Option<f32>, Fault> {
     const FAULT: Fault = ("a number", "write numbers with a decimal point and without units, or leave the cell empty");
     let cell = cell.trim();
-    if is_missing(cell) {
+    if is_no_value(cell) {
         return Ok(None);
     }
     let value: f64 = cell.parse().map_err(|_| FAULT)?;
@@ -35,10 +35,10 @@ pub(super) fn number(cell: &str) -> Result<Option<f32>, Fault> {
     }
 }
 
-/// A truth value; an empty cell is none.
+/// A truth value; none as for [`number`].
 pub(super) fn boolean(cell: &str) -> Result<Option<f32>, Fault> {
     let cell = cell.trim();
-    if is_missing(cell) {
+    if is_no_value(cell) {
         return Ok(None);
     }
     let one_of = |words: [&str; 5]| words.iter().any(|word| word.eq_ignore_ascii_case(cell));
@@ -51,13 +51,16 @@ pub(super) fn boolean(cell: &str) -> Result<Option<f32>, Fault> {
     }
 }
 
+fn is_no_value(cell: &str) -> bool {
+    is_missing(cell) || ["na", "n/a", "none"].iter().any(|word| word.eq_ignore_ascii_case(cell))
+}
+
 fn is_missing(cell: &str) -> bool {
-    cell.is_empty() || ["nan", "na", "n/a", "null", "none"].iter().any(|word| word.eq_ignore_ascii_case(cell))
+    cell.is_empty() || ["nan", "null"].iter().any(|word| word.eq_ignore_ascii_case(cell))
 }
 
 /// The class of a labelled node.
 pub(super) fn label(cell: &str, column: &LabelColumn) -> Result<Option<u8>, Fault> {
-    let among = |cells: &[String]| cells.iter().any(|known| known == cell);
     // What a table calls True another one calls true, and a 1 beside missing cells often is 1.0.
     let plain = match cell.to_ascii_lowercase().as_str() {
         "true" => "true",
@@ -66,16 +69,16 @@ pub(super) fn label(cell: &str, column: &LabelColumn) -> Result<Option<u8>, Faul
         "0.0" => "0",
         _ => cell,
     };
-    let among = |cells: &[String]| among(cells) || cells.iter().any(|known| known == plain);
-    if among(&column.anomalous) {
-        Ok(Some(1))
-    } else if among(&column.normal) {
-        Ok(Some(0))
-    } else if cell.is_empty() || among(&column.unknown) {
-        Ok(None)
-    } else {
-        let help = "list it: label = { column = \"...\", anomalous = [...], normal = [...], unknown = [...] }";
-        Err(("a label that is listed as anomalous, normal or unknown", help))
+    let lists = [(&column.anomalous, Some(1)), (&column.normal, Some(0)), (&column.unknown, None)];
+    let listed = |cell: &str| lists.iter().find(|(cells, _)| cells.iter().any(|known| known == cell));
+    // As it is written first: a list may name both.
+    match listed(cell).or_else(|| listed(plain)) {
+        Some((_, class)) => Ok(*class),
+        None if cell.is_empty() => Ok(None),
+        None => {
+            let help = "list it: label = { column = \"...\", anomalous = [...], normal = [...], unknown = [...] }";
+            Err(("a label that is listed as anomalous, normal or unknown", help))
+        }
     }
 }
 
@@ -108,7 +111,7 @@ impl<'a> TimeReader<'a> {
         }
     }
 
-    /// Seconds since 1970, UTC unless the cell names an offset; an empty cell is no time.
+    /// Seconds since 1970, UTC unless the cell names an offset; an empty cell, `NaN` and `null` are no time.
     pub fn read(&self, cell: &str, is_seconds: bool) -> Result<Option<i64>, Fault> {
         let cell = cell.trim();
         if is_missing(cell) {
@@ -295,8 +298,8 @@ mod tests {
     #[test]
     fn numbers_booleans_and_gaps() {
         assert_eq!(
-            ["1", " -2.5e3 ", "+.5", "", "NaN", "null"].map(|c| number(c).unwrap()),
-            [Some(1.0), Some(-2500.0), Some(0.5), None, None, None]
+            ["1", " -2.5e3 ", "+.5", "", "NaN", "null", "N/A", "none"].map(|c| number(c).unwrap()),
+            [Some(1.0), Some(-2500.0), Some(0.5), None, None, None, None, None]
         );
         assert!(["1,5", "12 EUR", "inf", "1e39", "0x1"].iter().all(|cell| number(cell).is_err()));
         assert_eq!(["True", "no", ""].map(|c| boolean(c).unwrap()), [Some(1.0), Some(0.0), None]);
@@ -317,6 +320,9 @@ mod tests {
         let labels = ["1", "0", "", "True", "FALSE"].map(|cell| label(cell, &of(&[])).unwrap());
         assert_eq!(labels, [Some(1), Some(0), None, Some(1), Some(0)]);
         assert_eq!(label("2", &of(&["2"])), Ok(None));
+        assert_eq!(["1.0", "0.0"].map(|cell| label(cell, &of(&[])).unwrap()), [Some(1), Some(0)]);
+        let both = LabelColumn { anomalous: cells(&["1"]), normal: cells(&["1.0"]), ..of(&[]) };
+        assert_eq!(["1", "1.0"].map(|cell| label(cell, &both).unwrap()), [Some(1), Some(0)]);
         assert!(label("2", &of(&[])).is_err());
     }
 

@@ -194,8 +194,8 @@ impl Windows<'_> {
         }
         if wanted.ahead && counted.is_some() && !ahead_too {
             made.notes.push(format!(
-                "windows{of_nodes} ahead count no labels, which takes history = 0 and no edges between events: an earlier \
-                 event would tell a later one its own"
+                "windows{of_nodes} ahead count no labels, which takes history = 0 and no edges between events: an \
+                 earlier event would tell a later one its own"
             ));
         }
         made.fitted.push(fitted);

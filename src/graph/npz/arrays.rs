@@ -97,11 +97,12 @@ impl Arrays {
         header_of(&first).map_err(|found| self.error(name, "a .npy header", found, DAMAGED))
     }
 
-    /// The data of an array, as many bytes as its header asks for: what reads them trusts the header. They are unpacked
-    /// when that is how many the archive says there are, and they fit the memory of this machine.
-    fn data(&mut self, name: &str, (header, start): &(Header, usize)) -> Result<Vec<u8>> {
-        let width = header.dtype.get(2..).and_then(|width| width.parse::<usize>().ok());
-        let wanted = width.and_then(|width| header.shape.iter().try_fold(width, |n, &len| n.checked_mul(len)));
+    /// The data of an array of little-endian numbers, as many bytes as its header asks for: what reads them trusts the
+    /// header. They are unpacked when that is how many the archive says there are, and the memory of this machine holds
+    /// them beside what is made of them, numbers of a `width` each.
+    fn data(&mut self, name: &str, (header, start): &(Header, usize), width: usize) -> Result<Vec<u8>> {
+        let stored = header.dtype.get(2..).and_then(|width| width.parse::<usize>().ok());
+        let wanted = stored.and_then(|width| header.shape.iter().try_fold(width, |n, &len| n.checked_mul(len)));
         let of_header = || {
             let wanted = wanted.map_or("more bytes than can be addressed".into(), |bytes| format!("{bytes} bytes"));
             format!("{wanted} of data for dtype {}, shape {:?}", header.dtype, header.shape)
@@ -110,9 +111,11 @@ impl Arrays {
         let Some(wanted) = wanted.filter(|&wanted| wanted as u64 == found) else {
             return Err(self.error(name, of_header(), format!("{found} bytes"), DAMAGED));
         };
-        if let Some(machine) = memory::of_machine().filter(|&machine| found > machine / 2) {
-            let expected = format!("an array that fits the memory of this machine, {machine} bytes, twice");
-            return Err(self.error(name, expected, format!("{found} bytes"), "write it as a data directory instead"));
+        let made = header.shape.iter().fold(width as u64, |bytes, &length| bytes.saturating_mul(length as u64));
+        let taken = found.saturating_add(made);
+        if let Some(machine) = memory::of_machine().filter(|&machine| taken > machine) {
+            let expected = format!("an array that takes at most the memory of this machine, {machine} bytes, to read");
+            return Err(self.error(name, expected, format!("{taken} bytes"), "write it as a data directory instead"));
         }
         let mut data = Vec::new();
         // One more, so that what is unpacked is compared with its checksum.
@@ -124,6 +127,9 @@ impl Arrays {
             return Err(self.error(name, of_header(), format!("{unpacked} bytes, or more"), DAMAGED));
         }
         data.drain(..start);
+        if let Some(stored) = stored.filter(|_| header.dtype.starts_with('>')) {
+            data.chunks_exact_mut(stored.max(1)).for_each(<[u8]>::reverse);
+        }
         Ok(data)
     }
 
@@ -151,21 +157,21 @@ impl Arrays {
             return Err(self.error(format!("{name}, shape"), "[nodes, columns]", format!("{:?}", header.shape), HELP));
         };
         let read = match header.dtype.as_str() {
-            "<f4" => numbers(|value: f32| value),
-            "<f8" => numbers(|value: f64| value as f32),
-            "<f2" => numbers(f16::to_f32),
-            "<i8" => numbers(|value: i64| value as f32),
-            "<i4" => numbers(|value: i32| value as f32),
-            "<i2" => numbers(|value: i16| value.into()),
+            "<f4" | ">f4" => numbers(|value: f32| value),
+            "<f8" | ">f8" => numbers(|value: f64| value as f32),
+            "<f2" | ">f2" => numbers(f16::to_f32),
+            "<i8" | ">i8" => numbers(|value: i64| value as f32),
+            "<i4" | ">i4" => numbers(|value: i32| value as f32),
+            "<i2" | ">i2" => numbers(|value: i16| value.into()),
             "|i1" => numbers(|value: i8| value.into()),
-            "<u8" => numbers(|value: u64| value as f32),
-            "<u4" => numbers(|value: u32| value as f32),
-            "<u2" => numbers(|value: u16| value.into()),
+            "<u8" | ">u8" => numbers(|value: u64| value as f32),
+            "<u4" | ">u4" => numbers(|value: u32| value as f32),
+            "<u2" | ">u2" => numbers(|value: u16| value.into()),
             "|u1" => numbers(|value: u8| value.into()),
             "|b1" => numbers(|value: u8| u8::from(value != 0).into()),
-            other => return Err(self.wrong_type(name, other, "numbers in little-endian order", HELP)),
+            other => return Err(self.wrong_type(name, other, "numbers", HELP)),
         };
-        let mut values = read(&self.data(name, &described)?);
+        let mut values = read(&self.data(name, &described, size_of::<f32>())?);
         if header.fortran_order {
             values = (0..rows * cols).map(|at| values[at % cols * rows + at / cols]).collect();
         }
@@ -184,12 +190,14 @@ impl Arrays {
         let described = self.header(name)?;
         let header = &described.0;
         let read = match header.dtype.as_str() {
-            "<i8" => numbers(|value: i64| value),
-            "<i4" => numbers(|value: i32| i64::from(value)),
-            "<i2" => numbers(|value: i16| i64::from(value)),
+            "<i8" | ">i8" => numbers(|value: i64| value),
+            "<i4" | ">i4" => numbers(|value: i32| i64::from(value)),
+            "<i2" | ">i2" => numbers(|value: i16| i64::from(value)),
             "|i1" => numbers(|value: i8| i64::from(value)),
-            "<u4" => numbers(|value: u32| i64::from(value)),
-            "<u2" => numbers(|value: u16| i64::from(value)),
+            // Larger ones number no class and no node, and are refused as the largest.
+            "<u8" | ">u8" => numbers(|value: u64| i64::try_from(value).unwrap_or(i64::MAX)),
+            "<u4" | ">u4" => numbers(|value: u32| i64::from(value)),
+            "<u2" | ">u2" => numbers(|value: u16| i64::from(value)),
             "|u1" => numbers(|value: u8| i64::from(value)),
             "|b1" if small => numbers(|value: u8| i64::from(value != 0)),
             other => {
@@ -210,7 +218,7 @@ impl Arrays {
         described: &(Header, usize),
         read: impl Fn(&[u8]) -> Vec<T>,
     ) -> Result<ArrayD<T>> {
-        let values = read(&self.data(name, described)?);
+        let values = read(&self.data(name, described, size_of::<T>())?);
         let Header { shape, fortran_order, .. } = &described.0;
         let array = ArrayD::from_shape_vec(IxDyn(shape).set_f(*fortran_order), values);
         array.map_err(|fault| self.error(name, "a readable array", fault.to_string(), DAMAGED))
@@ -230,13 +238,7 @@ impl Arrays {
         }
         let fits = match shape[..] {
             [rows] => !splits_first && rows == nodes,
-            [rows, columns] => {
-                if splits_first {
-                    columns == nodes
-                } else {
-                    rows == nodes
-                }
-            }
+            [rows, columns] => nodes == if splits_first { columns } else { rows },
             _ => false,
         };
         if !fits {

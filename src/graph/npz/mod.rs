@@ -174,8 +174,8 @@ fn adjacency(arrays: &mut Arrays, nodes: usize, reading: EdgeReading) -> Result<
         let mirrored: Vec<(u32, u32)> = edges.iter().map(|&(dst, src)| (src, dst)).collect();
         edges.extend(mirrored);
         notes.push(format!(
-            "{EDGES}: {one_way} edges lacked their mirror image, which was added; task classify keeps them one-way with \
-             data.directed = true"
+            "{EDGES}: {one_way} edges lacked their mirror image, which was added; task classify keeps them one-way \
+             with data.directed = true"
         ));
     }
     Ok((Adjacency::from_edges(nodes, nodes, &edges), notes))

@@ -105,10 +105,11 @@ fn every_storage_that_can_be_meant_is_read() {
     let by_column = array![[1.0f32, 2.0, 3.0], [4.0, 5.0, 6.0]].reversed_axes();
     let dataset = Archive::new(false)
         .matrix("node_features", &by_column)
-        .vector("node_labels", &[1u8, 0, 1])
-        .matrix("edges", &array![[0i64, 1]])
+        .vector("node_labels", &[1u64, 0, 1])
+        .matrix("edges", &array![[0u64, 1]])
         .open()
         .unwrap();
+    assert_eq!(dataset.labels.unwrap().entries, [(0, 1), (1, 0), (2, 1)]);
     assert_eq!(dataset.features.unwrap().row(0).collect::<Vec<_>>(), [1.0, 4.0], "Fortran order");
 }
 
