@@ -53,7 +53,7 @@ pub(crate) fn attention_weights(
     share: Option<&mut Vec<f32>>,
     slope: f32,
 ) -> Softmax {
-    dispatch(Weights { scores, weights, share, slope })
+    dispatch(SoftmaxRow { scores, weights, share, slope })
 }
 
 /// The weights of the edges out of a source again: `weights[k] = exp(leaky_relu(z_k) - l_k)` of the score
@@ -110,14 +110,14 @@ impl Kernel for Scores<'_> {
 }
 
 /// [`attention_weights`].
-struct Weights<'a> {
+struct SoftmaxRow<'a> {
     scores: &'a mut Vec<f32>,
     weights: &'a mut Vec<f32>,
     share: Option<&'a mut Vec<f32>>,
     slope: f32,
 }
 
-impl Kernel for Weights<'_> {
+impl Kernel for SoftmaxRow<'_> {
     type Output = Softmax;
     #[inline(always)]
     unsafe fn run<V: Vector>(self) -> Softmax {
@@ -229,7 +229,7 @@ mod tests {
                 let found = unsafe {
                     run_on(isa, Scores { scores: &mut scores, own: 0.5, source: columns });
                     let (scores, weights, share) = (&mut scores, &mut weights, Some(&mut share));
-                    run_on(isa, Weights { scores, weights, share, slope })
+                    run_on(isa, SoftmaxRow { scores, weights, share, slope })
                 };
                 let z: Vec<f64> = (0..len).map(|k| 0.5 + at(k, 0)).collect();
                 let sum: f64 = z.iter().map(|&z| (leaky(z) - f64::from(found.max)).exp()).sum();
