@@ -17,7 +17,8 @@ pub(crate) fn timed<T>(what: &str, work: impl FnOnce() -> T) -> T {
     done
 }
 
-/// Does `other`, which is timed, on a thread of its own beside `own`.
+/// Does `other`, which is timed, on a thread of its own beside `own`. It uses rayon's global pool, whatever pool this
+/// is called in.
 pub(crate) fn alongside<T: Send, U>(what: &str, other: impl FnOnce() -> T + Send, own: impl FnOnce() -> U) -> (T, U) {
     thread::scope(|scope| {
         let other = scope.spawn(|| timed(what, other));

@@ -1,5 +1,7 @@
 //! Logistic regression, the baseline that a graph model has to beat.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use ndarray::{Array1, Array2, ArrayView2, Axis};
 use serde::{Deserialize, Serialize};
 
@@ -27,7 +29,22 @@ impl LogisticRegression {
     /// [`Error::Data`] when `x` and `y` differ in length, a value or `l2` is not finite, a label is neither 0 nor 1,
     /// or one of the classes has no example.
     pub fn fit(x: ArrayView2<f32>, y: &[u8], l2: f64) -> Result<Self> {
-        check(x, y, l2)?;
+        let [fitted] = Self::fit_each(x, y, [l2], &AtomicBool::new(false))?;
+        Ok(fitted)
+    }
+
+    /// [`fit`](Self::fit) with each `l2`, one after the other. Once the result is `unwanted`, what is left is not
+    /// fitted well.
+    ///
+    /// # Errors
+    /// As for [`fit`](Self::fit).
+    pub fn fit_each<const N: usize>(
+        x: ArrayView2<f32>,
+        y: &[u8],
+        l2: [f64; N],
+        unwanted: &AtomicBool,
+    ) -> Result<[Self; N]> {
+        check(x, y, &l2)?;
         let (rows, columns) = x.dim();
         // Standardised design matrix; the last column is the intercept.
         let mut design = Array2::<f64>::ones((rows, columns + 1));
@@ -45,10 +62,12 @@ impl LogisticRegression {
                 .zip(column)
                 .for_each(|(d, &v)| *d = (f64::from(v) - mean[c]) * inverse_std[c]);
         }
-        let w = newton(&design, y, l2);
-        let weights = &w.slice(ndarray::s![..columns]) * &inverse_std;
-        let intercept = w[columns] - weights.dot(&mean);
-        Ok(Self { weights: weights.to_vec(), intercept })
+        Ok(l2.map(|l2| {
+            let w = newton(&design, y, l2, unwanted);
+            let weights = &w.slice(ndarray::s![..columns]) * &inverse_std;
+            let intercept = w[columns] - weights.dot(&mean);
+            Self { weights: weights.to_vec(), intercept }
+        }))
     }
 
     /// Probability of class 1 for every row of `x`.
@@ -71,7 +90,7 @@ impl LogisticRegression {
     }
 }
 
-fn newton(design: &Array2<f64>, y: &[u8], l2: f64) -> Array1<f64> {
+fn newton(design: &Array2<f64>, y: &[u8], l2: f64, unwanted: &AtomicBool) -> Array1<f64> {
     let last = design.ncols() - 1;
     let target: Array1<f64> = y.iter().map(|&label| f64::from(label)).collect();
     let penalty = |w: &Array1<f64>| 0.5 * l2 * w.iter().take(last).map(|v| v * v).sum::<f64>();
@@ -82,6 +101,9 @@ fn newton(design: &Array2<f64>, y: &[u8], l2: f64) -> Array1<f64> {
     let mut w = Array1::<f64>::zeros(last + 1);
     let mut current = loss(&w);
     for _ in 0..MAX_ITERATIONS {
+        if unwanted.load(Ordering::Relaxed) {
+            break;
+        }
         let p = design.dot(&w).mapv(sigmoid_f64);
         let mut gradient = design.t().dot(&(&p - &target));
         let curvature = p.mapv(|p| p * (1.0 - p)).insert_axis(Axis(1));
@@ -146,7 +168,7 @@ fn cholesky_solve(mut a: Array2<f64>, b: &Array1<f64>) -> Option<Array1<f64>> {
     Some(x)
 }
 
-fn check(x: ArrayView2<f32>, y: &[u8], l2: f64) -> Result<()> {
+fn check(x: ArrayView2<f32>, y: &[u8], l2: &[f64]) -> Result<()> {
     let fail = |what: &str, expected: &str, found: String, help: &str| {
         Err(Error::Data { what: what.into(), expected: expected.into(), found, help: help.into() })
     };
@@ -159,7 +181,7 @@ fn check(x: ArrayView2<f32>, y: &[u8], l2: f64) -> Result<()> {
             "pass matching rows and labels",
         );
     }
-    if !(l2.is_finite() && l2 >= 0.0) {
+    if let Some(l2) = l2.iter().find(|l2| !(l2.is_finite() && **l2 >= 0.0)) {
         return fail("l2 of the logistic regression", "a finite number >= 0", l2.to_string(), "1.0 suits most data");
     }
     if let Some(label) = y.iter().find(|&&label| label > 1) {
@@ -225,6 +247,15 @@ mod tests {
     }
 
     #[test]
+    fn several_penalties_fit_what_each_does_alone_and_nothing_once_it_is_unwanted() {
+        let (x, y) = separable(100);
+        let each = |unwanted| LogisticRegression::fit_each(x.view(), &y, [0.1, 10.0], &AtomicBool::new(unwanted));
+        let alone = [0.1, 10.0].map(|l2| LogisticRegression::fit(x.view(), &y, l2).unwrap());
+        assert_eq!(each(false).unwrap(), alone);
+        assert!(each(true).unwrap().iter().all(|fitted| fitted.weights().iter().all(|&w| w == 0.0)));
+    }
+
+    #[test]
     fn separable_data_without_penalty_stays_finite() {
         let (x, y) = separable(50);
         let model = LogisticRegression::fit(x.view(), &y, 0.0).unwrap();
@@ -238,6 +269,7 @@ mod tests {
         assert!(is_data_error(LogisticRegression::fit(x.view(), &[1; 20], 1.0)));
         assert!(is_data_error(LogisticRegression::fit(x.view(), &y[1..], 1.0)));
         assert!(is_data_error(LogisticRegression::fit(x.view(), &y, f64::NAN)));
+        assert!(is_data_error(LogisticRegression::fit(x.view(), &y, -1.0)));
         x[[3, 2]] = f32::NAN;
         assert!(is_data_error(LogisticRegression::fit(x.view(), &y, 1.0)));
     }

@@ -1,9 +1,9 @@
 //! What a logistic regression on the raw features reaches, for comparison.
 
 use std::fmt;
+use std::sync::atomic::AtomicBool;
 
 use ndarray::Array2;
-use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use super::RunDir;
@@ -39,6 +39,14 @@ impl Baseline {
     /// # Errors
     /// [`Error::Data`](crate::error::Error::Data) when a part lacks a class.
     pub fn of(dataset: &Dataset, split: &Split) -> Result<Option<Self>> {
+        Self::unless(&AtomicBool::new(false), dataset, split)
+    }
+
+    /// [`of`](Self::of), which ends soon, with any result, once that is `unwanted`.
+    ///
+    /// # Errors
+    /// As for [`of`](Self::of).
+    pub fn unless(unwanted: &AtomicBool, dataset: &Dataset, split: &Split) -> Result<Option<Self>> {
         let (Some(features), Some(filling)) = (&dataset.features, dataset.filling(None)?) else { return Ok(None) };
         let rows = |part: &[(u32, u8)]| {
             let nodes: Vec<u32> = part.iter().map(|(node, _)| *node).collect();
@@ -51,13 +59,9 @@ impl Baseline {
         let (train, validation) = (rows(&split.train), rows(&split.validation));
         let of_validation = labels(&split.validation);
         let of_train = labels(&split.train);
-        let fits = PENALTIES.par_iter().map(|&penalty| -> Result<_> {
-            let fitted = LogisticRegression::fit(train.view(), &of_train, penalty)?;
-            let auc = roc_auc(&fitted.scores(validation.view()), &of_validation)?;
-            Ok((auc, fitted))
-        });
         let mut best: Option<(f64, LogisticRegression)> = None;
-        for (auc, fitted) in fits.collect::<Result<Vec<_>>>()? {
+        for fitted in LogisticRegression::fit_each(train.view(), &of_train, PENALTIES, unwanted)? {
+            let auc = roc_auc(&fitted.scores(validation.view()), &of_validation)?;
             if best.as_ref().is_none_or(|(so_far, _)| auc > *so_far) {
                 best = Some((auc, fitted));
             }

@@ -77,6 +77,11 @@ impl Writing {
         self.0 = Some(thread::spawn(move || before.end().and_then(|()| write())));
     }
 
+    /// Whether there were some, and [`end`](Self::end) does not wait for them.
+    fn is_over(&self) -> bool {
+        self.0.as_ref().is_some_and(JoinHandle::is_finished)
+    }
+
     /// Waits until all are written.
     fn end(&mut self) -> Result<()> {
         self.0.take().map_or(Ok(()), |thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)))
@@ -85,8 +90,10 @@ impl Writing {
 
 impl Drop for Writing {
     fn drop(&mut self) {
-        // Of a training that failed, which says why itself.
-        let _ = self.0.take().map(JoinHandle::join);
+        // A training that failed says why itself, but not this.
+        if let Some(Ok(Err(error))) = self.0.take().map(JoinHandle::join) {
+            log::warn!("a checkpoint was not written: {error}");
+        }
     }
 }
 
@@ -336,6 +343,14 @@ impl Session {
         self.writing.end()
     }
 
+    /// [`saved`](Self::saved) as far as it does not wait.
+    ///
+    /// # Errors
+    /// As for [`saved`](Self::saved).
+    pub fn check_saved(&mut self) -> Result<()> {
+        if self.writing.is_over() { self.saved() } else { Ok(()) }
+    }
+
     /// Makes `epoch` the last one.
     pub fn end_at(&mut self, epoch: usize) {
         self.epochs = epoch;
@@ -462,8 +477,11 @@ mod tests {
         write(1, Ok(()));
         write(2, Err(Error::io("checkpoint", "write", io::Error::other("no room"))));
         write(3, Ok(()));
+        while !writing.is_over() {
+            thread::yield_now();
+        }
         assert!(writing.end().unwrap_err().to_string().contains("no room"));
         assert_eq!(*written.lock().unwrap(), [1, 2]);
-        assert!(writing.end().is_ok());
+        assert!(!writing.is_over() && writing.end().is_ok());
     }
 }

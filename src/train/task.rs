@@ -107,7 +107,7 @@ pub trait Task<B: GraphBackend>: Sized {
     fn edges_per_epoch(&self) -> usize;
 
     /// Begins an epoch over the whole graph on the device, as far as it does not depend on the model: an epoch ahead,
-    /// so that no step waits for a copy from or to the host.
+    /// so that no step waits for a copy from or to the host but for columns of labels.
     fn begin(&self, input: Self::Input) -> Self::Begun;
 
     /// The loss of an epoch over the whole graph, or the part of it of one of several ranks.

@@ -321,6 +321,8 @@ fn lead<B: GraphBackend, T: Task<B>>(
             let progress = task.progress(trainer.figures, &trainer.position);
             session.show(epoch, &format!("loss {loss:.4}{progress}"));
         }
+        // A full disk ends the training now, not at the next checkpoint.
+        session.check_saved()?;
         if save || over {
             checkpoints.add(|| {
                 session.saved()?;

@@ -87,13 +87,14 @@ impl Device {
     }
 }
 
-/// Lets all other threads have the processor first, once the thread of the device is there.
+/// Lets the threads that are there already have the processor first, once that of the device is one of them.
 ///
 /// CubeCL's queue holds 32 tasks. While a software driver compiles a kernel it is full, and the thread of the trials
 /// turns in a loop until there is room: on two cores that takes a third of the time from those that do the work.
 #[cfg(feature = "vulkan")]
 fn give_way() {
-    // On Linux the number of a process is that of its first thread, which runs the trials, and names no other.
+    // On Linux the number of a process is that of its first thread, which runs the trials, and names no other. What
+    // that thread starts later, as the pool of rayon, inherits the value.
     if cfg!(target_os = "linux") {
         let id = std::process::id().to_string();
         let renice = std::process::Command::new("renice").args(["-n", "19", "-p", &id]).output();

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use burn::backend::Autodiff;
 use burn::tensor::backend::Backend;
@@ -211,12 +212,15 @@ fn compared<B: GraphBackend>(
     device: &B::Device,
 ) -> Result<Option<Fitted<B>>> {
     let leads = rank.is_none_or(|rank| rank.rank() == 0);
-    let baseline = || if leads { Baseline::of(dataset, split) } else { Ok(None) };
+    let unwanted = AtomicBool::new(false);
+    let baseline = || if leads { Baseline::unless(&unwanted, dataset, split) } else { Ok(None) };
     let (baseline, fitted) = alongside("the logistic regression", baseline, || {
-        fitted::<B>(config, dataset, split, kind, options, rank, device)
+        let fitted = fitted::<B>(config, dataset, split, kind, options, rank, device);
+        // Who interrupts and other ranks wait for the error.
+        unwanted.store(fitted.is_err(), Ordering::Relaxed);
+        fitted
     });
-    let Some(fitted) = fitted? else { return Ok(None) };
-    Ok(Some(Fitted { baseline: baseline?, ..fitted }))
+    Ok(fitted?.map(|fitted| Fitted { baseline, ..fitted }))
 }
 
 /// What a trained network leaves, on rank 0; the others score with it where they can.
@@ -254,7 +258,7 @@ fn finished<B: GraphBackend>(
             run: run.path().to_path_buf(),
             best_epoch: position.best_epoch,
             evaluation: timed("the evaluation", || evaluate_split(&scores, dataset, split))?,
-            baseline: BesideBaseline::with(baseline.as_ref(), dataset, split, config.early_stop.metric, &scores)?,
+            baseline: BesideBaseline::with(baseline?.as_ref(), dataset, split, config.early_stop.metric, &scores)?,
             seconds_per_epoch,
         };
         if let Some(of_all) = &of_all {
@@ -331,8 +335,8 @@ struct Fitted<B: GraphBackend> {
     of_all: Option<KnownLabels>,
     /// Of a model of its own.
     origin: Option<Origin>,
-    /// Where the network is compared with one.
-    baseline: Option<Baseline>,
+    /// Where the network is compared with one. An error waits until scores and embeddings are written.
+    baseline: Result<Option<Baseline>>,
 }
 
 fn fitted<B: GraphBackend>(
@@ -391,7 +395,7 @@ fn fitted<B: GraphBackend>(
     let (runs, name, seed) = (&config.output.dir, &config.name, config.seed);
     let place = Place { runs, name, seed, config: &toml, origin: origin.as_ref(), filling: filling.as_ref() };
     let trained = trainer::train(&task, &place, options, &notes, rank, device)?;
-    Ok(trained.map(|trained| Fitted { trained, task, known, features, of_all, origin, baseline: None }))
+    Ok(trained.map(|trained| Fitted { trained, task, known, features, of_all, origin, baseline: Ok(None) }))
 }
 
 impl<B: GraphBackend> Attention<B> {

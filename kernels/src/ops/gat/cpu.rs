@@ -238,13 +238,12 @@ fn forward<E: Storage>(
                     if let Some(carried) = &carried {
                         carried.add_scores(h, &row_edges, &mut scores);
                     }
-                    let of_positive = positive.is_some().then_some(&mut share[h]);
-                    let found = attention_weights(&mut scores, &mut weights[h], of_positive, args.negative_slope);
+                    let found = attention_weights(&mut scores, &mut weights[h], &mut share[h], args.negative_slope);
                     lse[r * heads + h] = if sources.is_empty() { f32::MAX } else { found.max + found.sum.ln() };
                     if let Some((_, mass)) = &mut positive {
                         mass[r * heads + h] = found.mass;
-                        factors.apply(h, &mut share[h]);
                     }
+                    factors.apply(h, &mut share[h]);
                     factors.apply(h, &mut weights[h]);
                     if carried.is_some() {
                         row_edges.add(h, &weights[h], positive.is_some().then_some(&share[h][..]));
@@ -253,23 +252,18 @@ fn forward<E: Storage>(
                 if carried.is_some() {
                     edge_sums.put(r, &mut row_edges);
                 }
-                // All heads of a run of edges before the next run: the rows are in L1 then.
+                // All heads of a run of edges before the next run: the rows are in L1 then. In two parts whatever is
+                // asked for: the result is the same to the bit.
                 for run in runs(sources.len()) {
                     for h in 0..heads {
                         let (from, head) = (h * channels, h * channels..(h + 1) * channels);
                         let (ids, weights) = (&sources[run.clone()], &weights[h][run.clone()]);
-                        if positive.is_some() {
-                            split.divide(ids, weights, &share[h][run.clone()], &sources[run.end..]);
-                            let both = [&mut acc_positive[head.clone()], &mut acc[head]];
-                            E::add_split(both, hs, width, from, &split);
-                        } else {
-                            E::add_rows(&mut acc[head], hs, width, from, ids, weights);
-                        }
+                        split.divide(ids, weights, &share[h][run.clone()], &sources[run.end..]);
+                        let both = [&mut acc_positive[head.clone()], &mut acc[head]];
+                        E::add_split(both, hs, width, from, &split);
                     }
                 }
-                if positive.is_some() {
-                    axpy(&mut acc, 1.0, &acc_positive);
-                }
+                axpy(&mut acc, 1.0, &acc_positive);
                 E::narrow(&acc, out_row);
                 if let Some((out_positive, _)) = &mut positive {
                     E::narrow(&acc_positive, &mut out_positive[r * width..(r + 1) * width]);

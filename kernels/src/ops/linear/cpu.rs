@@ -13,13 +13,14 @@ use crate::runtime::flex::{self, Storage, axpy, dot, with_storage};
 use crate::runtime::rows::in_blocks;
 
 /// Rows of one task of a product: they and their results stay in the cache beside the weight.
-const ROWS_PER_TASK: usize = 128;
+const ROWS_PER_PRODUCT: usize = 128;
 /// Multiplications that a thread takes at least: 10 us.
 const WORK_PER_THREAD: usize = 1 << 20;
-/// Rows of one partial weight gradient at least, and the most partial ones: both fixed, so that the order of the sum
-/// does not depend on the number of threads.
+/// Rows of one partial weight gradient at least, the most partial ones, and the most elements of all of them together,
+/// 64 MiB, where there are several: all fixed, so that the order of the sum does not depend on the number of threads.
 const ROWS_PER_PARTIAL: usize = 256;
 const MOST_PARTIALS: usize = 64;
+const MOST_ELEMENTS: usize = 1 << 24;
 /// Elements of a weight gradient that one task adds up.
 const ELEMENTS_PER_TASK: usize = 4096;
 
@@ -48,13 +49,13 @@ impl LinearBackend for Flex {
 
 fn product<E: Storage>(x: &FlexTensor, w: &FlexTensor) -> FlexTensor {
     let ([rows, k], width) = ([x.shape()[0], x.shape()[1]], w.shape()[1]);
-    let (xs, mut scratch) = (flex::slice::<E>(x), vec![0f32; k * width]);
-    let ws = E::row(flex::slice::<E>(w), &mut scratch);
+    let (xs, mut wide_w) = (flex::slice::<E>(x), Vec::new());
+    let ws = in_f32(flex::slice::<E>(w), &mut wide_w);
     let least = least_rows(k, width);
-    let fewest = (WORK_PER_THREAD / (ROWS_PER_TASK * k * width).max(1)).max(1);
-    let (out, _) = in_blocks::<E, _>(rows * width, ROWS_PER_TASK * width, fewest, |task, block| {
+    let fewest = (WORK_PER_THREAD / (ROWS_PER_PRODUCT * k * width).max(1)).max(1);
+    let (out, _) = in_blocks::<E, _>(rows * width, ROWS_PER_PRODUCT * width, fewest, |task, block| {
         let some = block.len() / width;
-        let xs = &xs[task * ROWS_PER_TASK * k..][..some * k];
+        let xs = &xs[task * ROWS_PER_PRODUCT * k..][..some * k];
         if width == 1 {
             let (mut wide, mut sums) = (vec![0f32; k], vec![0f32; some]);
             sums.iter_mut().enumerate().for_each(|(r, sum)| *sum = dot(E::row(&xs[r * k..][..k], &mut wide), ws));
@@ -77,15 +78,13 @@ fn product<E: Storage>(x: &FlexTensor, w: &FlexTensor) -> FlexTensor {
 fn weight_gradient<E: Storage>(x: &FlexTensor, g: &FlexTensor) -> FlexTensor {
     let ([n, k], m) = ([x.shape()[0], x.shape()[1]], g.shape()[1]);
     let (xs, gs) = (flex::slice::<E>(x), flex::slice::<E>(g));
-    let rows = n.div_ceil(MOST_PARTIALS).max(ROWS_PER_PARTIAL);
+    let most = (MOST_ELEMENTS / (k * m).max(1)).clamp(1, MOST_PARTIALS);
+    let rows = n.div_ceil(most).max(ROWS_PER_PARTIAL);
     let partial = |part: usize| {
         let (first, end) = (part * rows, n.min((part + 1) * rows));
         let (mut wide_x, mut wide_g) = (Vec::new(), Vec::new());
-        if E::dtype() != DType::F32 {
-            wide_x.resize((end - first) * k, 0.0);
-            wide_g.resize((end - first) * m, 0.0);
-        }
-        let (x, g) = (E::row(&xs[first * k..end * k], &mut wide_x), E::row(&gs[first * m..end * m], &mut wide_g));
+        let x = in_f32(&xs[first * k..end * k], &mut wide_x);
+        let g = in_f32(&gs[first * m..end * m], &mut wide_g);
         let mut sums = vec![0f32; k * m];
         multiply(&mut sums, (x, [1, k]), g, [k, end - first, m]);
         sums
@@ -98,6 +97,14 @@ fn weight_gradient<E: Storage>(x: &FlexTensor, g: &FlexTensor) -> FlexTensor {
         }
     });
     flex::tensor(sum, Shape::new([k, m]))
+}
+
+/// The values as f32: themselves, or widened into `scratch`.
+fn in_f32<'a, E: Storage>(values: &'a [E], scratch: &'a mut Vec<f32>) -> &'a [f32] {
+    if E::dtype() != DType::F32 {
+        scratch.resize(values.len(), 0.0);
+    }
+    E::row(values, scratch)
 }
 
 /// `out = a b` of an `a` of `rows x terms` elements at these strides and of a `b` of `terms x width`, row by row.

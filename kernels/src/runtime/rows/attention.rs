@@ -50,10 +50,10 @@ pub(crate) struct Softmax {
 pub(crate) fn attention_weights(
     scores: &mut Vec<f32>,
     weights: &mut Vec<f32>,
-    share: Option<&mut Vec<f32>>,
+    share: &mut Vec<f32>,
     slope: f32,
 ) -> Softmax {
-    dispatch(Weights { scores, weights, share, slope })
+    dispatch(SoftmaxRow { scores, weights, share, slope })
 }
 
 /// The weights of the edges out of a source again: `weights[k] = exp(leaky_relu(z_k) - l_k)` of the score
@@ -110,14 +110,14 @@ impl Kernel for Scores<'_> {
 }
 
 /// [`attention_weights`].
-struct Weights<'a> {
+struct SoftmaxRow<'a> {
     scores: &'a mut Vec<f32>,
     weights: &'a mut Vec<f32>,
-    share: Option<&'a mut Vec<f32>>,
+    share: &'a mut Vec<f32>,
     slope: f32,
 }
 
-impl Kernel for Weights<'_> {
+impl Kernel for SoftmaxRow<'_> {
     type Output = Softmax;
     #[inline(always)]
     unsafe fn run<V: Vector>(self) -> Softmax {
@@ -140,15 +140,12 @@ impl Kernel for Weights<'_> {
         for weight in &mut *weights {
             *weight *= scale;
         }
-        let mut mass = 0.0;
-        if let Some(share) = self.share {
-            share.resize(whole, 0.0);
-            for (share, (&weight, &score)) in share.iter_mut().zip(weights.iter().zip(scores)) {
-                *share = if score > 0.0 { weight } else { 0.0 };
-            }
-            mass = by_lanes(share, 0.0, |a, b| a + b);
-            share.truncate(len);
+        self.share.resize(whole, 0.0);
+        for (share, (&weight, &score)) in self.share.iter_mut().zip(weights.iter().zip(scores)) {
+            *share = if score > 0.0 { weight } else { 0.0 };
         }
+        let mass = by_lanes(self.share, 0.0, |a, b| a + b);
+        self.share.truncate(len);
         self.scores.truncate(len);
         self.weights.truncate(len);
         Softmax { max, sum, mass }
@@ -228,8 +225,8 @@ mod tests {
                 // SAFETY: the instruction set is available.
                 let found = unsafe {
                     run_on(isa, Scores { scores: &mut scores, own: 0.5, source: columns });
-                    let (scores, weights, share) = (&mut scores, &mut weights, Some(&mut share));
-                    run_on(isa, Weights { scores, weights, share, slope })
+                    let (scores, weights, share) = (&mut scores, &mut weights, &mut share);
+                    run_on(isa, SoftmaxRow { scores, weights, share, slope })
                 };
                 let z: Vec<f64> = (0..len).map(|k| 0.5 + at(k, 0)).collect();
                 let sum: f64 = z.iter().map(|&z| (leaky(z) - f64::from(found.max)).exp()).sum();
@@ -260,7 +257,7 @@ mod tests {
     #[test]
     fn a_slope_of_zero_leaves_no_nan_and_a_row_outside_of_the_table_panics() {
         let (mut scores, mut weights) = (vec![-1.0, 2.0, -3.0], Vec::new());
-        let found = attention_weights(&mut scores, &mut weights, None, 0.0);
+        let found = attention_weights(&mut scores, &mut weights, &mut Vec::new(), 0.0);
         assert!(found.sum.is_finite() && weights.iter().all(|w| w.is_finite()));
         let outside = Columns { table: &[0.0; 8], stride: 4, at: 2, ids: &[1] };
         assert!(

@@ -13,7 +13,8 @@ pub(crate) struct Split {
 }
 
 impl Split {
-    /// Divides the edges to `ids`; `share` is not 0 for the positive ones. Rows `next` are read later.
+    /// Divides the edges to `ids`. Those whose `share` is 0 go to the others: their scores are not positive, or they
+    /// have no weight. Rows `next` are read later.
     ///
     /// # Panics
     /// If lengths differ.

@@ -322,7 +322,7 @@ impl<E: Element, W: Weights> AddRows<'_, E, W> {
     #[inline(always)]
     unsafe fn tail<V: Vector>(&mut self, at: usize, edges: Range<usize>, ahead: usize) {
         let count = self.acc.len() - at;
-        // No row is so short where a register holds as much of it.
+        // What is left fills the register, so no load of it leaves the matrix.
         let room = if count == V::LANES { 1 } else { V::LANES };
         let last = self.rows.x.as_ptr().wrapping_add((self.rows.x.len() + 1).saturating_sub(room));
         // SAFETY: so many channels are left of every accumulator and row.

@@ -4,7 +4,8 @@ use super::divided::Split;
 use super::vector::{Element, Kernel, Vector};
 use super::{APART, AddRows, EDGES_PER_BLOCK, NEAR_BYTES, Ones, Rows, sum_of_sums};
 
-/// Channels of a row that the least register holds: loops of their own, since all that is around a row counts there.
+/// Channels of a row that the least register holds. Rows that just fill it have a loop of their own: what is around a
+/// row takes longest there.
 const FEW: usize = 4;
 
 /// [`Row::add_split`](super::Row::add_split).
