@@ -90,7 +90,8 @@ struct Model<B: GraphBackend> {
 /// A record of the log that is done again.
 enum Again {
     Rows(Result<Vec<Row>>),
-    Other(Record),
+    Label { node: NodeKey, label: u8, known: i64 },
+    Forget(NodeKey),
 }
 
 struct Said {
@@ -165,9 +166,13 @@ impl<B: GraphBackend> Service<B> {
         let from = self.upkeep().position();
         let (mut rows, mut last) = (Vec::new(), from);
         // All threads read rows, one applies them.
-        let read = |Entry { position, record, .. }: Entry| match record {
-            Record::Change(change) => (position, Again::Rows(self.reader.read(&change))),
-            other => (position, Again::Other(other)),
+        let read = |Entry { position, record, .. }: Entry| {
+            let again = match record {
+                Record::Change(change) => Again::Rows(self.reader.read(&change)),
+                Record::Label { node, label, known } => Again::Label { node, label, known },
+                Record::Forget(node) => Again::Forget(node),
+            };
+            (position, again)
         };
         self.log.replay(from, read, |(position, again)| {
             // A row that names somebody who was forgotten, or that the graph refused at the time, is refused again.
@@ -176,17 +181,15 @@ impl<B: GraphBackend> Service<B> {
             match again {
                 Again::Rows(Ok(read)) => rows.push(read),
                 Again::Rows(Err(error)) => told(Err(error)),
-                Again::Other(Record::Label { node, label, known }) => {
+                Again::Label { node, label, known } => {
                     self.append_again(&mut rows);
                     told(self.live.set_label(&node, label, known));
                 }
-                Again::Other(Record::Forget(node)) => {
+                Again::Forget(node) => {
                     self.append_again(&mut rows);
                     self.forgotten.store(true, Ordering::Relaxed);
                     told(self.live.forget(&node).map(drop));
                 }
-                // Rows were read above.
-                Again::Other(Record::Change(_)) => {}
             }
             if rows.len() >= REPLAYED {
                 self.append_again(&mut rows);
