@@ -385,19 +385,23 @@ impl<B: GraphBackend> Service<B> {
         let mut state = self.upkeep();
         let forgotten = self.forgotten.swap(false, Ordering::Relaxed);
         // What is forgotten from here on is in the next base still, or not: it counts for the one behind it.
-        let state = &mut *state;
-        self.threads.install(|| self.rebase_to(state)).inspect_err(|_| {
+        self.rebase_to(&mut state).inspect_err(|_| {
             self.forgotten.fetch_or(forgotten, Ordering::Relaxed);
         })
     }
 
     fn rebase_to(&self, state: &mut State) -> Result<()> {
         let dir = state.next_base()?;
-        let compacted = self.live.compact(&dir)?;
+        let compacted = self.live.compact(&dir, Some(&self.threads))?;
         // From here on the graph has the new base, whatever becomes of the embeddings.
         state.switch(Position(compacted.mark), &self.log)?;
+        self.refresh_from(&dir)
+    }
+
+    /// Computes embeddings of the base in `dir`, which the graph has, and goes on with them.
+    fn refresh_from(&self, dir: &Path) -> Result<()> {
         let model = self.model();
-        let refreshed = model.prepared.refresh(&Dataset::open(&dir)?)?;
+        let refreshed = self.threads.install(|| model.prepared.refresh(&Dataset::open(dir)?))?;
         self.take_over(model.with(refreshed));
         Ok(())
     }
@@ -557,11 +561,16 @@ impl<B: GraphBackend> Engine for Service<B> {
     fn compact(&self) -> Result<bool> {
         let is_large = self.live.share_appended() >= self.options.compact_share;
         let is_due = self.forgotten.load(Ordering::Relaxed) && self.model().since.elapsed() >= FORGOTTEN;
-        if !is_large && !is_due {
-            return Ok(false);
+        if is_large || is_due {
+            self.rebase()?;
+            return Ok(true);
         }
-        self.rebase()?;
-        Ok(true)
+        // After a base whose embeddings could not be computed, they are still to come.
+        let state = self.upkeep();
+        if !self.live.is_refreshed() {
+            self.refresh_from(&state.base())?;
+        }
+        Ok(false)
     }
 
     fn retain(&self) -> Result<bool> {
