@@ -77,6 +77,8 @@ struct Service<B: GraphBackend> {
     cut: AtomicI64,
     /// Whether a node was forgotten that the base may still have.
     forgotten: AtomicBool,
+    /// Whether embeddings of the base are still to come.
+    stale: AtomicBool,
 }
 
 /// A model, what it computed of all nodes of the base, and what it said of late.
@@ -155,6 +157,7 @@ impl<B: GraphBackend> Service<B> {
             latest,
             cut: AtomicI64::new(i64::MIN),
             forgotten: AtomicBool::new(false),
+            stale: AtomicBool::new(false),
         };
         service.replay()?;
         service.retain()?;
@@ -394,6 +397,7 @@ impl<B: GraphBackend> Service<B> {
         let dir = state.next_base()?;
         let compacted = self.live.compact(&dir, Some(&self.threads))?;
         // From here on the graph has the new base, whatever becomes of the embeddings.
+        self.stale.store(true, Ordering::Relaxed);
         state.switch(Position(compacted.mark), &self.log)?;
         self.refresh_from(&dir)
     }
@@ -410,6 +414,7 @@ impl<B: GraphBackend> Service<B> {
     fn take_over(&self, next: Model<B>) {
         let mut model = self.model.write().unwrap_or_else(PoisonError::into_inner);
         self.live.refreshed(self.live.generation());
+        self.stale.store(false, Ordering::Relaxed);
         *model = Arc::new(next);
     }
 }
@@ -565,9 +570,9 @@ impl<B: GraphBackend> Engine for Service<B> {
             self.rebase()?;
             return Ok(true);
         }
-        // After a base whose embeddings could not be computed, they are still to come.
+        // Those of the last base may have failed.
         let state = self.upkeep();
-        if !self.live.is_refreshed() {
+        if self.stale.load(Ordering::Relaxed) {
             self.refresh_from(&state.base())?;
         }
         Ok(false)
