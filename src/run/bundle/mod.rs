@@ -52,6 +52,8 @@ pub const STAGE1_DIR: &str = "stage1";
 pub const FORMAT: u32 = 1;
 
 const CHANGED: &str = "the file was changed after the run wrote it; restore it or train again";
+const OUTPUT_CHANGED: &str =
+    "the file was changed after the run wrote it; restore it, train again, or compute it into another directory";
 
 /// `model.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -248,31 +250,31 @@ impl Origin {
 }
 
 impl FileFacts {
-    /// Refuses a file that was changed or cut.
-    fn check(&self, file: &Path) -> Result<()> {
+    /// Refuses a file that was changed or cut, and says what helps.
+    fn check(&self, file: &Path, help: &str) -> Result<()> {
         let found = fs::metadata(file).map_err(|source| Error::io(file, "read", source))?.len();
         if found != self.bytes {
             let expected = format!("{} bytes, as {MODEL_FILE} says", self.bytes);
-            return Err(Error::format(file, "length", expected, format!("{found} bytes"), CHANGED));
+            return Err(Error::format(file, "length", expected, format!("{found} bytes"), help));
         }
         let found = digest::of_file(file)?;
         if found != self.sha256 {
             let expected = format!("{}, as {MODEL_FILE} says", self.sha256);
-            return Err(Error::format(file, "SHA-256", expected, found, CHANGED));
+            return Err(Error::format(file, "SHA-256", expected, found, help));
         }
         Ok(())
     }
 }
 
-/// Refuses an array in a run that is no longer what the run wrote. One from elsewhere, or of a run of an earlier
-/// version, is taken as it is.
+/// Refuses an array in a run that is no longer what the run wrote; all of it is read for that. One from elsewhere, be
+/// it beside another `model.json`, or of a run of an earlier version, is taken as it is.
 ///
 /// # Errors
-/// [`Error::Io`]; [`Error::Format`].
+/// [`Error::Io`]; [`Error::Format`] for an array that was changed or cut.
 pub fn check_output(file: &Path) -> Result<()> {
     let (Some(run), Some(name)) = (file.parent(), file.file_name().and_then(OsStr::to_str)) else { return Ok(()) };
-    let known = Bundle::read(run)?.and_then(|mut bundle| bundle.outputs.remove(name));
-    known.map_or(Ok(()), |known| known.check(file))
+    let Ok(Some(bundle)) = Bundle::read(run) else { return Ok(()) };
+    bundle.outputs.get(name).map_or(Ok(()), |known| known.check(file, OUTPUT_CHANGED))
 }
 
 /// The embeddings in a file, see [`open_embeddings`]; those in a run are what the run wrote.
@@ -302,7 +304,7 @@ impl Bundle {
     pub fn open(run: &Path) -> Result<Option<Self>> {
         let Some(bundle) = Self::read(run)? else { return Ok(None) };
         for (name, known) in &bundle.files {
-            known.check(&run.join(name))?;
+            known.check(&run.join(name), CHANGED)?;
         }
         Ok(Some(bundle))
     }
