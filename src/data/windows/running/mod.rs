@@ -159,8 +159,8 @@ impl Running {
         push_row(&self.rules, &self.facts, &self.tracks, &Guest { fact: own.fact.checked(), ..own }, row);
     }
 
-    /// Gives the columns of events to `each`, by their places, every event as if all others had been appended. One after
-    /// another as they happened, so that many cost no more than as many appended ones.
+    /// Gives the columns of events to `each`, by their places, every event as if all others had been appended. One
+    /// after another as they happened, so that many cost no more than as many appended ones.
     pub fn rows(&self, guests: &[Guest], mut each: impl FnMut(usize, &[f32])) {
         let mut order: Vec<usize> = (0..guests.len()).collect();
         order.sort_by_key(|&at| guests[at].fact.time);
