@@ -9,7 +9,7 @@ use graphsieve_kernels::{GraphBackend, TreeBackend};
 use super::processes::{self, chosen, launched};
 use super::{Compute, Console};
 use crate::backend::{Device, as_process, with_backend, with_ranks};
-use crate::config::RunConfig;
+use crate::config::{LoaderMode, RunConfig};
 use crate::data::synth::{self, DEFAULT_SEED, Preset, SynthConfig};
 use crate::error::{Error, Result};
 use crate::graph::StoredSplit;
@@ -21,6 +21,8 @@ use crate::run::progress::{StageProgress, Unit};
 use crate::score::{Judged, SideBySide};
 use crate::train::{self, Outcome, RunOptions, ranks};
 
+/// A training that takes up to so many times the memory of the machine goes on with a warning: paper is no measurement.
+const PAPER: f64 = 1.25;
 /// `data.path` of the shipped configurations. Where it is missing a first training makes it.
 const SHIPPED_DATA: &str = "artifacts/data/quickstart";
 
@@ -170,23 +172,45 @@ fn each_window<B: GraphBackend + TreeBackend>(
     super::print(&SideBySide::new(false, models)?)
 }
 
-/// Says what the training of a network on the processor takes, and refuses one that the memory of this machine cannot
-/// hold. Where data or settings have no such plan, the training itself says what is wrong with them.
+/// Says what the training of a network on the processor takes, and refuses one that is far beyond the memory of this
+/// machine. Where data or settings have no such plan, the training itself says what is wrong with them.
 fn check_memory(config: &RunConfig, console: Console) -> Result<()> {
     let (Ok(bytes), Some(machine)) = (training_bytes(config), memory::of_machine()) else { return Ok(()) };
     let [wanted, there] = [bytes, machine as f64].map(|bytes| format!("{:.1} GB", bytes / 1e9));
-    console.note(format_args!("memory: the training takes {wanted} on paper, this machine has {there}"));
+    let said = format!("memory: the training takes {wanted} on paper, this machine has {there}");
+    let help = smaller(config);
     if bytes <= machine as f64 {
+        console.note(said);
+        return Ok(());
+    }
+    if bytes <= PAPER * machine as f64 {
+        log::warn!("warning: {said} and may end it; {help}");
         return Ok(());
     }
     Err(Error::Data {
         what: "memory of this machine".into(),
         expected: format!("{wanted}, what the training takes on paper"),
         found: there,
-        help: "set fewer channels (model.hidden, model.out), loader.mode = \"sampled\" with a smaller loader.batch_size, or \
-               train.chunk_size; graphsieve plan says what takes how much"
-            .into(),
+        help,
     })
+}
+
+/// What makes the training of a network smaller.
+fn smaller(config: &RunConfig) -> String {
+    let (channels, loader) = match config {
+        RunConfig::Classify(of) => ("model.hidden", Some(&of.loader)),
+        RunConfig::Stage1(of) => ("model.hidden, model.out", Some(&of.loader)),
+        RunConfig::Stage2(of) => ("model.hidden, model.out", Some(&of.loader)),
+        RunConfig::Stage3(_) | RunConfig::Pipeline(_) | RunConfig::Auto(_) => ("model.hidden", None),
+    };
+    let rows = match loader.map(|loader| loader.mode) {
+        Some(LoaderMode::Sampled) => "a smaller loader.batch_size",
+        Some(LoaderMode::Full) if !matches!(config, RunConfig::Classify(_)) => {
+            "loader.mode = \"sampled\" or train.chunk_size"
+        }
+        _ => "loader.mode = \"sampled\"",
+    };
+    format!("set fewer channels ({channels}) or {rows}; graphsieve plan says what takes how much")
 }
 
 /// The marketplace that `graphsieve synth --preset quickstart` makes, for a run on the shipped data path that has

@@ -58,8 +58,8 @@ pub trait Derived: Send + Sync {
     /// The same of several, each as if all others had been appended.
     fn of_events(&self, events: &[EventAt], features: &mut [Vec<f16>]);
 
-    /// Fills in the derived columns of a node that is no event; `overlay` are edges at it that count as if they had been
-    /// appended.
+    /// Fills in the derived columns of a node that is no event; `overlay` are edges at it that count as if they had
+    /// been appended.
     fn of_node(&self, node_type: usize, local: u32, overlay: &[EdgeAt], features: &mut [f16]);
 
     /// Whether the derived columns of a node of the base are others than those that are stored there.

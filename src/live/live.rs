@@ -4,12 +4,13 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+use rayon::ThreadPool;
 use serde::Serialize;
 
 use super::change::NodeKey;
 use super::compact::{REFRESHED_FILE, Whole, snapshot};
 use super::delta::Edges;
-use super::derived::Derived;
+use super::derived::{Derived, Rebaser};
 use super::draw::Draw;
 use super::extract::part;
 use super::look::{NodeView, node_view};
@@ -258,41 +259,35 @@ impl Live {
 
     /// Writes the base and what was appended as one data directory, without what left, and goes on with it as the base.
     /// Others read and change the graph meanwhile; what they change is not in the directory, and stays. Rows keep their
-    /// order, so that draws and sums are what they were.
+    /// order, so that draws and sums are what they were. The new base is made on `threads`, where they are given; what
+    /// others wait for is done on the thread of the caller.
     ///
     /// # Errors
     /// Those of [`Dataset::write`] and [`Dataset::open`]. The graph goes on as it was.
-    pub fn compact(&self, dir: &Path) -> Result<Compacted> {
+    pub fn compact(&self, dir: &Path, threads: Option<&ThreadPool>) -> Result<Compacted> {
         let _one: MutexGuard<()> = self.compacting.lock().unwrap_or_else(ignored);
-        let compacted = self.rebase(dir);
+        let compacted = self.rebase(dir, threads);
         if compacted.is_err() {
             self.write().journal = None;
         }
         compacted
     }
 
-    fn rebase(&self, dir: &Path) -> Result<Compacted> {
+    fn rebase(&self, dir: &Path, threads: Option<&ThreadPool>) -> Result<Compacted> {
         let started = Instant::now();
         let mut state = self.write();
         state.journal = Some(Vec::new());
         let copy = snapshot(&RwLockWriteGuard::downgrade(state));
-        let whole = Whole::of(&copy)?;
-        whole.write(dir, &self.files)?;
-        let Whole { dataset, origins, refreshed } = whole;
-        drop(dataset);
-        let mut dataset = Dataset::open(dir)?;
-        if copy.base.dataset.graph.has_ages() {
-            dataset.graph = dataset.with_ages(dataset.graph.clone())?;
-        }
-        let generation = copy.base.generation + 1;
         let rebaser = self.read().derived.rebaser();
-        let derived = rebaser(&dataset)?;
-        let (nodes, edges) = (dataset.graph.num_nodes(), dataset.graph.num_edges());
-        let mut next = State::new(dataset, derived, generation)?;
-        (next.cutoff, next.mark, next.refreshed) = (copy.cutoff, copy.mark, refreshed.map(Arc::new));
-        drop(copy);
-        let origins = Arc::new(origins);
-        let mark = next.mark;
+        let make = || self.next(dir, copy, rebaser);
+        let made = match threads {
+            Some(threads) => threads.install(make),
+            None => make(),
+        };
+        let (mut next, origins) = made?;
+        let (generation, mark) = (next.base.generation, next.mark);
+        let graph = &next.base.dataset.graph;
+        let (nodes, edges) = (graph.num_nodes(), graph.num_edges());
         for round in 0.. {
             let mut state = self.write();
             let ops = state.journal.replace(Vec::new()).unwrap_or_default();
@@ -308,6 +303,22 @@ impl Live {
         // What was, is given back when nobody waits for it any more.
         drop(next);
         Ok(Compacted { generation, mark, nodes, edges, seconds: started.elapsed().as_secs_f64() })
+    }
+
+    /// The base that follows on a copy, written to `dir`, and which node of the old base each of its nodes was.
+    fn next(&self, dir: &Path, copy: State, rebaser: Rebaser) -> Result<(State, Arc<Vec<u32>>)> {
+        let whole = Whole::of(&copy)?;
+        whole.write(dir, &self.files)?;
+        let Whole { dataset, origins, refreshed } = whole;
+        drop(dataset);
+        let mut dataset = Dataset::open(dir)?;
+        if copy.base.dataset.graph.has_ages() {
+            dataset.graph = dataset.with_ages(dataset.graph.clone())?;
+        }
+        let derived = rebaser(&dataset)?;
+        let mut next = State::new(dataset, derived, copy.base.generation + 1)?;
+        (next.cutoff, next.mark, next.refreshed) = (copy.cutoff, copy.mark, refreshed.map(Arc::new));
+        Ok((next, Arc::new(origins)))
     }
 
     /// Nodes and edges that were appended to so many of the base, without a look at each.

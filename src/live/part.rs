@@ -12,7 +12,8 @@ use crate::graph::{Dataset, EdgeColumns, EdgeValues, Events, FeatureValues, Feat
 /// the order in which they were found, type by type. So the same neighbourhood is the same part, bit for bit.
 #[derive(Clone, Debug)]
 pub struct Part {
-    /// Types, relations, features, ids, events and names of columns as the whole has them, of these nodes.
+    /// Types, relations, features and events as the whole has them, of these nodes; ids, labels and names of columns
+    /// where they were asked for ([`Draw::named`](super::Draw::named)).
     pub dataset: Dataset,
     /// What is scored, by global id in the part.
     pub targets: Vec<u32>,

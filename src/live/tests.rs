@@ -265,7 +265,7 @@ fn parts_are_those_of_all_rows_at_once_whatever_was_appended_and_compacted_when(
         let parent = tempfile::tempdir().unwrap();
         let dir = parent.path().join("base");
         grown.mark(10);
-        let compacted = grown.compact(&dir).unwrap();
+        let compacted = grown.compact(&dir, None).unwrap();
         assert_eq!((compacted.generation, compacted.mark), (1, 10));
         assert!(grown.stats().nodes.iter().all(|count| count.appended == 0));
         append_all(&grown, &batches[10..]);
@@ -391,7 +391,7 @@ fn a_node_that_is_forgotten_leaves_no_trace() {
         assert_same(&grown, &rest);
         let parent = tempfile::tempdir().unwrap();
         let dir = parent.path().join("base");
-        grown.compact(&dir).unwrap();
+        grown.compact(&dir, None).unwrap();
         assert!(!holds(&dir, "gone") && holds(&dir, "last"));
         assert_same(&grown, &rest);
         // It can come again.
@@ -421,7 +421,7 @@ fn what_is_older_than_is_kept_leaves_graph_and_files() {
         let error = grown.append(&[payment("old", 54)]).unwrap_err().to_string();
         assert!(error.contains("a time from 55 on"), "{error}");
         let parent = tempfile::tempdir().unwrap();
-        grown.compact(&parent.path().join("base")).unwrap();
+        grown.compact(&parent.path().join("base"), None).unwrap();
         assert_same(&grown, &rest);
     }
 }
@@ -439,7 +439,7 @@ fn memory_stays_as_it_is_while_events_come_and_go() {
         }
         grown.drop_before(200 + first);
         let full = grown.stats().appended_bytes;
-        grown.compact(&parent.path().join(round.to_string())).unwrap();
+        grown.compact(&parent.path().join(round.to_string()), None).unwrap();
         let stats = grown.stats();
         assert!(stats.appended_bytes < full);
         (stats.nodes.iter().map(|count| count.base).collect::<Vec<_>>(), stats.appended_bytes)
@@ -466,7 +466,7 @@ fn readers_see_a_batch_as_a_whole_or_not_at_all_while_the_graph_grows_and_is_com
         });
         let compactor = scope.spawn(|| {
             for at in 0..3 {
-                grown.compact(&parent.path().join(at.to_string())).unwrap();
+                grown.compact(&parent.path().join(at.to_string()), None).unwrap();
             }
         });
         let reader = || {
@@ -510,14 +510,15 @@ fn labels_come_later_and_rows_of_the_last_refresh_stay_known() {
     assert!(before.is_some() && refreshed("payment:late").is_none());
     let parent = tempfile::tempdir().unwrap();
     let dir = parent.path().join("base");
-    let Compacted { generation, .. } = grown.compact(&dir).unwrap();
+    let Compacted { generation, .. } = grown.compact(&dir, None).unwrap();
     assert_eq!([refreshed("payment:p0"), refreshed("payment:late")], [before, None]);
     assert_eq!(grown.node(&key("payment:late"), 0).unwrap().label, Some(0));
     let again = Live::open(Dataset::open(&dir).unwrap(), independent()).unwrap();
     again.restore(&dir).unwrap();
     let part = again.part(&[key("payment:p0")], &[], &whole()).unwrap();
     assert_eq!(part.refreshed[part.targets[0] as usize], before);
-    assert!(grown.refreshed(generation) && !grown.refreshed(generation - 1));
+    assert!(!grown.is_refreshed());
+    assert!(grown.refreshed(generation) && !grown.refreshed(generation - 1) && grown.is_refreshed());
     assert!(refreshed("payment:late").is_some());
 }
 
@@ -581,6 +582,6 @@ fn edges_with_times_of_their_own_have_the_ages_of_the_whole_graph_and_leave_when
     let rest = open(&all[2..]);
     assert_eq!(ages(&grown, "thing:0"), ages(&rest, "thing:0"));
     let parent = tempfile::tempdir().unwrap();
-    grown.compact(&parent.path().join("base")).unwrap();
+    grown.compact(&parent.path().join("base"), None).unwrap();
     assert_eq!(ages(&grown, "thing:0"), ages(&rest, "thing:0"));
 }

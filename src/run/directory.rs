@@ -23,7 +23,7 @@ use crate::graph::json::read_json;
 const CONFIG: &str = "config.toml";
 const META: &str = "meta.json";
 const METRICS: &str = "metrics.jsonl";
-const CHECKPOINTS: &str = "checkpoint";
+const CHECKPOINT: &str = "checkpoint";
 
 /// A run directory that exists.
 #[derive(Debug, Clone)]
@@ -77,7 +77,7 @@ impl RunDir {
 
     /// Removes what a process that was killed left in it under temporary names.
     pub fn remove_leftovers(&self) {
-        for directory in [self.path.clone(), self.path.join(CHECKPOINTS)] {
+        for directory in [self.path.clone(), self.path.join(CHECKPOINT)] {
             remove_leftovers(&directory);
         }
     }
@@ -116,12 +116,12 @@ impl RunDir {
 
     /// Path of the checkpoint with the best validation metric.
     pub fn best_checkpoint(&self) -> PathBuf {
-        self.path.join(CHECKPOINTS).join("best")
+        self.path.join(CHECKPOINT).join("best")
     }
 
     /// Path of the checkpoint from which the run can go on.
     pub fn last_checkpoint(&self) -> PathBuf {
-        self.path.join(CHECKPOINTS).join("last")
+        self.path.join(CHECKPOINT).join("last")
     }
 
     /// What has been logged so far.

@@ -21,8 +21,8 @@ pub fn compute<B: GraphBackend>(options: &ScoreOptions, device: &B::Device) -> R
 /// The same on several devices: layer by layer, every device a part of the nodes.
 ///
 /// # Errors
-/// As for [`compute`]; [`Error::Usage`](crate::error::Error::Usage) for several devices and a model that is not a network
-/// of Stage 2 or of a node classification.
+/// As for [`compute`]; [`Error::Usage`](crate::error::Error::Usage) for several devices and a model that is not a
+/// network of Stage 2 or of a node classification.
 ///
 /// # Panics
 /// Without a device.

@@ -59,8 +59,8 @@ impl<B: GraphBackend> Place<'_, B> {
         self.bundle.map_or(Ok(()), |bundle| bundle.check(self.run, self.dataset, self.data, reads))
     }
 
-    /// Refuses a model that `reads` ages of edges where parts do not tell them: by times of events, or because the graph
-    /// has them already. Otherwise they count from the latest edge of all.
+    /// Refuses a model that `reads` ages of edges where parts do not tell them: by times of events, or because the
+    /// graph has them already. Otherwise they count from the latest edge of all.
     ///
     /// # Errors
     /// [`Error::Usage`].

@@ -97,8 +97,8 @@ impl<B: GraphBackend> Prepared<B> {
 
     /// Reads or makes what is made for all nodes of `dataset` at once: embeddings of Stage 1, as `score` takes them,
     /// and the labels that the model reads. [`Part::refreshed`] is then by the numbers of this `dataset`. The threads
-    /// of the pool that this is called in work at it, while parts are scored as before: a thread that has scored parts is
-    /// alone.
+    /// of the pool that this is called in work at it, while parts are scored as before: a thread that has scored parts
+    /// is alone.
     ///
     /// # Errors
     /// As for [`open`](Self::open).

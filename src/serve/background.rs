@@ -44,7 +44,7 @@ fn yield_to_others() {
 }
 
 /// Threads that end when this value does; work that has begun then goes on until the process ends, which may be at any
-/// moment.
+/// moment. They hold what requests wait for, so they do not yield: their long work is done on those of [`beside`].
 pub(super) struct Background(Arc<(Mutex<bool>, Condvar)>);
 
 impl Background {
@@ -72,7 +72,6 @@ impl Background {
     ) -> io::Result<()> {
         let (stop, app) = (self.0.clone(), app.clone());
         thread::Builder::new().name(name.into()).spawn(move || {
-            yield_to_others();
             let (stopped, changed) = &*stop;
             let mut wait = interval;
             loop {

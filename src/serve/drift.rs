@@ -73,8 +73,8 @@ pub struct Report {
 }
 
 impl Drift {
-    /// `profile` is what the model keeps of its training, `unknown` the unknown categories in its held-out rows, `names`
-    /// those of the columns.
+    /// `profile` is what the model keeps of its training, `unknown` the unknown categories in its held-out rows,
+    /// `names` those of the columns.
     pub fn new(profile: Profile, unknown: Vec<UnknownCategories>, names: Option<Vec<String>>) -> Self {
         let seen = Seen { names, ..Seen::default() };
         Self { profile, unknown, seen: seen.into(), told: Mutex::default() }

@@ -38,7 +38,8 @@ pub trait Engine: Send + Sync + 'static {
     /// Computes embeddings anew.
     fn refresh(&self) -> Result<()>;
 
-    /// Joins what was appended with the base, where it has become large; whether it did.
+    /// Joins what was appended with the base, where it has become large; whether it did. Embeddings that could not be
+    /// computed with the last base are tried again.
     fn compact(&self) -> Result<bool>;
 
     /// Drops what is older than the retention; whether there was something.

@@ -77,6 +77,8 @@ struct Service<B: GraphBackend> {
     cut: AtomicI64,
     /// Whether a node was forgotten that the base may still have.
     forgotten: AtomicBool,
+    /// Whether embeddings of the base are still to come.
+    stale: AtomicBool,
 }
 
 /// A model, what it computed of all nodes of the base, and what it said of late.
@@ -90,7 +92,8 @@ struct Model<B: GraphBackend> {
 /// A record of the log that is done again.
 enum Again {
     Rows(Result<Vec<Row>>),
-    Other(Record),
+    Label { node: NodeKey, label: u8, known: i64 },
+    Forget(NodeKey),
 }
 
 struct Said {
@@ -154,6 +157,7 @@ impl<B: GraphBackend> Service<B> {
             latest,
             cut: AtomicI64::new(i64::MIN),
             forgotten: AtomicBool::new(false),
+            stale: AtomicBool::new(false),
         };
         service.replay()?;
         service.retain()?;
@@ -165,9 +169,13 @@ impl<B: GraphBackend> Service<B> {
         let from = self.upkeep().position();
         let (mut rows, mut last) = (Vec::new(), from);
         // All threads read rows, one applies them.
-        let read = |Entry { position, record, .. }: Entry| match record {
-            Record::Change(change) => (position, Again::Rows(self.reader.read(&change))),
-            other => (position, Again::Other(other)),
+        let read = |Entry { position, record, .. }: Entry| {
+            let again = match record {
+                Record::Change(change) => Again::Rows(self.reader.read(&change)),
+                Record::Label { node, label, known } => Again::Label { node, label, known },
+                Record::Forget(node) => Again::Forget(node),
+            };
+            (position, again)
         };
         self.log.replay(from, read, |(position, again)| {
             // A row that names somebody who was forgotten, or that the graph refused at the time, is refused again.
@@ -176,17 +184,15 @@ impl<B: GraphBackend> Service<B> {
             match again {
                 Again::Rows(Ok(read)) => rows.push(read),
                 Again::Rows(Err(error)) => told(Err(error)),
-                Again::Other(Record::Label { node, label, known }) => {
+                Again::Label { node, label, known } => {
                     self.append_again(&mut rows);
                     told(self.live.set_label(&node, label, known));
                 }
-                Again::Other(Record::Forget(node)) => {
+                Again::Forget(node) => {
                     self.append_again(&mut rows);
                     self.forgotten.store(true, Ordering::Relaxed);
                     told(self.live.forget(&node).map(drop));
                 }
-                // Rows were read above.
-                Again::Other(Record::Change(_)) => {}
             }
             if rows.len() >= REPLAYED {
                 self.append_again(&mut rows);
@@ -382,19 +388,24 @@ impl<B: GraphBackend> Service<B> {
         let mut state = self.upkeep();
         let forgotten = self.forgotten.swap(false, Ordering::Relaxed);
         // What is forgotten from here on is in the next base still, or not: it counts for the one behind it.
-        let state = &mut *state;
-        self.threads.install(|| self.rebase_to(state)).inspect_err(|_| {
+        self.rebase_to(&mut state).inspect_err(|_| {
             self.forgotten.fetch_or(forgotten, Ordering::Relaxed);
         })
     }
 
     fn rebase_to(&self, state: &mut State) -> Result<()> {
         let dir = state.next_base()?;
-        let compacted = self.live.compact(&dir)?;
+        let compacted = self.live.compact(&dir, Some(&self.threads))?;
         // From here on the graph has the new base, whatever becomes of the embeddings.
+        self.stale.store(true, Ordering::Relaxed);
         state.switch(Position(compacted.mark), &self.log)?;
+        self.refresh_from(&dir)
+    }
+
+    /// Computes embeddings of the base in `dir`, which the graph has, and goes on with them.
+    fn refresh_from(&self, dir: &Path) -> Result<()> {
         let model = self.model();
-        let refreshed = model.prepared.refresh(&Dataset::open(&dir)?)?;
+        let refreshed = self.threads.install(|| model.prepared.refresh(&Dataset::open(dir)?))?;
         self.take_over(model.with(refreshed));
         Ok(())
     }
@@ -403,6 +414,7 @@ impl<B: GraphBackend> Service<B> {
     fn take_over(&self, next: Model<B>) {
         let mut model = self.model.write().unwrap_or_else(PoisonError::into_inner);
         self.live.refreshed(self.live.generation());
+        self.stale.store(false, Ordering::Relaxed);
         *model = Arc::new(next);
     }
 }
@@ -554,11 +566,16 @@ impl<B: GraphBackend> Engine for Service<B> {
     fn compact(&self) -> Result<bool> {
         let is_large = self.live.share_appended() >= self.options.compact_share;
         let is_due = self.forgotten.load(Ordering::Relaxed) && self.model().since.elapsed() >= FORGOTTEN;
-        if !is_large && !is_due {
-            return Ok(false);
+        if is_large || is_due {
+            self.rebase()?;
+            return Ok(true);
         }
-        self.rebase()?;
-        Ok(true)
+        // Those of the last base may have failed.
+        let state = self.upkeep();
+        if self.stale.load(Ordering::Relaxed) {
+            self.refresh_from(&state.base())?;
+        }
+        Ok(false)
     }
 
     fn retain(&self) -> Result<bool> {

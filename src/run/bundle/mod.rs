@@ -52,9 +52,8 @@ pub const STAGE1_DIR: &str = "stage1";
 pub const FORMAT: u32 = 1;
 
 const CHANGED: &str = "the file was changed after the run wrote it; restore it or train again";
-/// The same of an array that others may compute, too.
-const CHANGED_OUTPUT: &str = "the file was changed after the run wrote it; restore it, train again, or compute it into \
-                              another directory";
+const OUTPUT_CHANGED: &str =
+    "the file was changed after the run wrote it; restore it, train again, or compute it into another directory";
 
 /// `model.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -251,7 +250,7 @@ impl Origin {
 }
 
 impl FileFacts {
-    /// Refuses a file that was changed or cut.
+    /// Refuses a file that was changed or cut, and says what helps.
     fn check(&self, file: &Path, help: &str) -> Result<()> {
         let found = fs::metadata(file).map_err(|source| Error::io(file, "read", source))?.len();
         if found != self.bytes {
@@ -267,16 +266,15 @@ impl FileFacts {
     }
 }
 
-/// Refuses an array in a run that is no longer what the run wrote, and reads it whole for that. One from elsewhere, or
-/// of a run of another version, is taken as it is.
+/// Refuses an array in a run that is no longer what the run wrote; all of it is read for that. One from elsewhere, be
+/// it beside another `model.json`, or of a run of an earlier version, is taken as it is.
 ///
 /// # Errors
-/// [`Error::Io`]; [`Error::Format`].
+/// [`Error::Io`]; [`Error::Format`] for an array that was changed or cut.
 pub fn check_output(file: &Path) -> Result<()> {
     let (Some(run), Some(name)) = (file.parent(), file.file_name().and_then(OsStr::to_str)) else { return Ok(()) };
-    // A `model.json` of something else may lie beside it.
     let Ok(Some(bundle)) = Bundle::read(run) else { return Ok(()) };
-    bundle.outputs.get(name).map_or(Ok(()), |known| known.check(file, CHANGED_OUTPUT))
+    bundle.outputs.get(name).map_or(Ok(()), |known| known.check(file, OUTPUT_CHANGED))
 }
 
 /// The embeddings in a file, see [`open_embeddings`]; those in a run are what the run wrote.

@@ -230,9 +230,9 @@ pub(in crate::score) fn of_classifier(
 
 /// Those of Beta wavelets of an order `C` between linear layers.
 ///
-/// With `P` the normalised adjacency of a relation and `M_k` the mixture of the filters that `P^k` is multiplied by, the
-/// relation's part of a result is `x M_0 + P (x M_1 + ... + P (x M_C))`: a layer for each `P`, the innermost first. All
-/// but the last carry `x` along, in their first outputs, and behind it what the brackets of each relation hold.
+/// With `P` the normalised adjacency of a relation and `M_k` the mixture of the filters that `P^k` is multiplied by,
+/// the relation's part of a result is `x M_0 + P (x M_1 + ... + P (x M_C))`: a layer for each `P`, the innermost first.
+/// All but the last carry `x` along, in their first outputs, and behind it what the brackets of each relation hold.
 fn of_wavelets(
     spec: &ClassifierSpec,
     order: usize,
