@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::LazyLock;
 
 /// The largest resident set so far, in bytes; `None` where the system does not tell.
 pub(crate) fn resident_peak() -> Option<u64> {
@@ -16,10 +17,19 @@ pub(crate) fn of_status(name: &str) -> Option<u64> {
 /// The memory that this process may take at most, in bytes: that of the machine, or what its control groups leave of
 /// it, be they a container's or a batch job's; `None` where the system does not tell.
 pub(crate) fn of_machine() -> Option<u64> {
-    let all = fs::read_to_string("/proc/meminfo").ok()?;
-    let all = kibibytes(&all, "MemTotal:")?;
-    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    Some(least_limit(&groups, Path::new("/sys/fs/cgroup")).map_or(all, |limit| limit.min(all)))
+    // Readers ask for every array of a file.
+    static FOUND: LazyLock<Option<u64>> = LazyLock::new(|| {
+        let all = fs::read_to_string("/proc/meminfo").ok()?;
+        let all = kibibytes(&all, "MemTotal:")?;
+        let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        Some(least_limit(&groups, Path::new("/sys/fs/cgroup")).map_or(all, |limit| limit.min(all)))
+    });
+    *FOUND
+}
+
+/// The memory of this machine, where it is less than so many bytes.
+pub(crate) fn too_little_for(bytes: u64) -> Option<u64> {
+    of_machine().filter(|&machine| bytes > machine)
 }
 
 /// The least limit of the control groups that `account` names, of either version, and of those around them; `root` is

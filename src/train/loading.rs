@@ -30,6 +30,22 @@ pub fn opened<B: GraphBackend>(data: &Path, device: &B::Device) -> Result<Datase
     alongside("starting the device", || B::sync(device).is_ok(), || Dataset::open(data)).1
 }
 
+/// What `read` tells of the data, found while they are made ready by `open`; what ranks have `agreed` on is known.
+///
+/// # Errors
+/// Those of both, of `read` first.
+pub fn beside_digests<O: Send, T>(
+    agreed: Option<O>,
+    read: impl FnOnce() -> Result<O> + Send,
+    open: impl FnOnce() -> Result<T>,
+) -> Result<(O, T)> {
+    let (known, opened) = match agreed {
+        Some(known) => (Ok(known), open()),
+        None => alongside("digests of the data", read, open),
+    };
+    Ok((known?, opened?))
+}
+
 /// The nodes whose features stay on the device for good.
 pub fn hot(loader: &LoaderConfig) -> Hot {
     match (loader.hot, loader.hot_by) {

@@ -270,7 +270,7 @@ impl MatFile {
 
     /// Refuses what would take so many bytes where the memory of this machine cannot hold them.
     fn fits(&self, bytes: u64, place: &str) -> Result<()> {
-        let Some(machine) = memory::of_machine().filter(|&machine| bytes > machine) else { return Ok(()) };
+        let Some(machine) = memory::too_little_for(bytes) else { return Ok(()) };
         let expected = format!("a variable that fits the memory of this machine, {machine} bytes, as numbers");
         Err(self.error(place, expected, format!("{bytes} bytes"), "save the graph in parts, or as tables"))
     }

@@ -113,7 +113,7 @@ impl Arrays {
         };
         let made = header.shape.iter().fold(width as u64, |bytes, &length| bytes.saturating_mul(length as u64));
         let taken = found.saturating_add(made);
-        if let Some(machine) = memory::of_machine().filter(|&machine| taken > machine) {
+        if let Some(machine) = memory::too_little_for(taken) {
             let expected = format!("an array that takes at most the memory of this machine, {machine} bytes, to read");
             return Err(self.error(name, expected, format!("{taken} bytes"), "write it as a data directory instead"));
         }

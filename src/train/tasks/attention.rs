@@ -52,7 +52,7 @@ use crate::run::splits::{split_of, within};
 use crate::sampler::{EdgePlace, check_draw};
 use crate::timing::{alongside, timed};
 use crate::train::full::Full;
-use crate::train::loading::{opened, transferred};
+use crate::train::loading::{beside_digests, opened, transferred};
 use crate::train::plots::{self, Series};
 use crate::train::position::Position;
 use crate::train::ranks::{Rank, agree, alone, of_part, planned};
@@ -374,20 +374,18 @@ fn fitted<B: GraphBackend>(
         (kind == Kind::Model).then(of_model).transpose()
     };
     let open = || Attention::<B>::open(config, &part.graph, rows, labels, of_part, rank, device);
-    let (origin, opened) = match rank {
-        None => alongside("digests of the data", read, open),
-        // They agree on the data before they do anything together.
-        Some(rank) => {
-            let origin = read()?;
-            let input = match config.data.input {
-                Stage2Input::Features => None,
-                Stage2Input::Embeddings => Some(&features),
-            };
-            agree::<B>(rank, &toml, origin.as_ref(), input)?;
-            (Ok(origin), open())
-        }
+    // Several ranks agree on the data before they do anything together.
+    let agreed = |rank: &Rank<B>| -> Result<Option<Origin>> {
+        let origin = read()?;
+        let input = match config.data.input {
+            Stage2Input::Features => None,
+            Stage2Input::Embeddings => Some(&features),
+        };
+        agree::<B>(rank, &toml, origin.as_ref(), input)?;
+        Ok(origin)
     };
-    let (origin, (task, decisions)) = (origin?, opened?);
+    let agreed = rank.map(agreed).transpose()?;
+    let (origin, (task, decisions)) = beside_digests(agreed, read, open)?;
     let task = Attention { events, ..task };
     let of_part = known.as_ref().map(|known| part_note(known, dataset));
     let filled = filling.as_ref().and_then(|filling| dataset.filling_note(filling));

@@ -36,7 +36,7 @@ use crate::sampler::check_draw;
 use crate::timing::{alongside, timed};
 use crate::train::edges::{LabelledPairs, Purpose, held_out_pairs, labelled_pairs};
 use crate::train::full::Full;
-use crate::train::loading::{opened, transferred};
+use crate::train::loading::{beside_digests, opened, transferred};
 use crate::train::plots::{self, Series};
 use crate::train::position::Position;
 use crate::train::ranks::{Rank, agree, failed, of_part, planned, settled};
@@ -184,11 +184,7 @@ pub fn run<B: GraphBackend>(
     let open = |graph: &HeteroGraph, features: &Features, rank: Option<&Rank<B>>| {
         AutoEncoder::<B>::open(config, graph, features, causal, plan.sampled, rank, device)
     };
-    let (origin, opened) = match agreed {
-        None => alongside("digests of the data", read, || open(&training, of_training, rank)),
-        Some(origin) => (Ok(origin), open(&training, of_training, rank)),
-    };
-    let (origin, (task, how)) = (origin?, opened?);
+    let (origin, (task, how)) = beside_digests(agreed, read, || open(&training, of_training, rank))?;
     notes.extend(how);
     let (runs, name, seed) = (&config.output.dir, &config.name, config.seed);
     let place = Place { runs, name, seed, config: &toml, origin: Some(&origin), filling: filling.as_ref() };

@@ -17,7 +17,8 @@ use crate::ops::dropout::Dropout;
 use crate::ops::head::HeadBackend;
 use crate::runtime::flex::{self, ROWS_PER_TASK, Storage, axpy, dot, with_storage};
 use crate::runtime::rows::{
-    Columns, EDGES_PER_BLOCK, Split, Unwritten, attention_weights, exp_all, scores_of, weights_again, zeroed,
+    Columns, EDGES_PER_BLOCK, Split, Unwritten, attention_weights, exp_all, leaky_relu, scores_of, weights_again,
+    zeroed,
 };
 
 impl GatBackend for Flex {
@@ -138,10 +139,6 @@ impl<'a> ScoreTable<'a> {
     pub(super) fn get(&self, node: usize, head: usize) -> f32 {
         self.values[node * self.columns + self.first + head]
     }
-}
-
-pub(super) fn leaky_relu(z: f32, slope: f32) -> f32 {
-    if z > 0.0 { z } else { slope * z }
 }
 
 /// The factors of dropout on the weights of the entries of a row, or nothing where none is dropped.

@@ -8,17 +8,10 @@ use rayon::prelude::*;
 
 use super::RowDotsBackend;
 use crate::runtime::flex::{self, ROWS_PER_TASK, Storage, axpy, with_storage};
+use crate::runtime::rows::consecutive;
 
 /// The rows of a task.
-const IN_ORDER: [u32; ROWS_PER_TASK] = {
-    let mut ids = [0; ROWS_PER_TASK];
-    let mut r = 0;
-    while r < ROWS_PER_TASK {
-        ids[r] = r as u32;
-        r += 1;
-    }
-    ids
-};
+const IN_ORDER: [u32; ROWS_PER_TASK] = consecutive();
 
 /// Rows of one partial column sum: fixed, so that the order of the sum does not depend on the number of threads.
 const ROWS_PER_PARTIAL: usize = 1024;

@@ -72,8 +72,9 @@ pub(crate) fn weights_again(
     dispatch(Again { weights, share, own, arrivals, slope })
 }
 
+/// `z` where it is positive, `slope z` elsewhere.
 #[inline(always)]
-fn leaky_relu(z: f32, slope: f32) -> f32 {
+pub(crate) fn leaky_relu(z: f32, slope: f32) -> f32 {
     if z > 0.0 { z } else { slope * z }
 }
 

@@ -18,7 +18,7 @@ mod zeroed;
 use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 use std::ops::Range;
 
-pub(crate) use attention::{Columns, attention_weights, scores_of, weights_again};
+pub(crate) use attention::{Columns, attention_weights, leaky_relu, scores_of, weights_again};
 pub(crate) use divided::Split;
 pub(crate) use hidden::{hidden_rows, lean_rows};
 pub(crate) use keep::{KeepKey, keep_into};
@@ -110,6 +110,17 @@ impl<S: Element, D: Element> Kernel for Convert<'_, S, D> {
 
 /// Edges whose rows stay in L1 while their channels are gone through in several passes: 32 KiB of 128 channels of f32.
 pub(crate) const EDGES_PER_BLOCK: usize = 64;
+
+/// The ids of rows that lie one behind another.
+pub(crate) const fn consecutive<const N: usize>() -> [u32; N] {
+    let mut ids = [0; N];
+    let mut k = 0;
+    while k < N {
+        ids[k] = k as u32;
+        k += 1;
+    }
+    ids
+}
 
 /// A matrix of so many bytes stays in a second-level cache, where a request costs more than it saves.
 const NEAR_BYTES: usize = 1 << 19;

@@ -16,21 +16,13 @@ use crate::ops::gat::cpu::{Factors, ROWS_PER_SUM};
 use crate::ops::gat::edges::cpu::{Carried, RowOfEdges as Encoded, contiguous};
 use crate::ops::gat::{GatArgs, GatForward};
 use crate::runtime::flex::{self, Offsets, ROWS_PER_TASK, Storage, axpy, dot, with_storage};
-use crate::runtime::rows::{Row, exp_all, exp_weights, hidden_rows, lean_rows, zeroed};
+use crate::runtime::rows::{Row, consecutive, exp_all, exp_weights, hidden_rows, lean_rows, zeroed};
 
 /// Edges whose hidden layers are made at a time: 16 KiB of 128 channels.
 const RUN: usize = 32;
 
 /// The rows of hidden layers, one after the other.
-const IN_ORDER: [u32; RUN] = {
-    let mut ids = [0; RUN];
-    let mut k = 0;
-    while k < RUN {
-        ids[k] = k as u32;
-        k += 1;
-    }
-    ids
-};
+const IN_ORDER: [u32; RUN] = consecutive();
 
 impl GatV2Backend for Flex {
     fn gatv2_forward(
