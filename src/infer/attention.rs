@@ -8,12 +8,12 @@ use graphsieve_kernels::GraphBackend;
 use ndarray::Array2;
 use rayon::prelude::*;
 
+use super::finite::score_of;
 use super::label_input::{beside, by_passes};
 use super::layerwise::HostScored;
 use crate::config::{EMBEDDINGS_FILE, OwnTransform, Stage2Config, Stage2Data, Stage2Input, Stage2Model};
 use crate::error::{Error, Result};
 use crate::graph::{Dataset, Features, Filling, HeteroGraph, NodeType, Spill};
-use crate::metrics::sigmoid;
 pub use crate::models::attention::edge_inputs;
 use crate::models::attention::{AttentionSpec, Pass, TripleStreamGat, graph_with_edges, inputs_for, read_edges};
 use crate::models::device_graph::{DeviceGraph, check_device};
@@ -24,7 +24,7 @@ use crate::run::known_labels::{KnownLabels, Seen};
 
 /// Scores of every node, by global id, and the refined embeddings on the device.
 pub struct Scored<B: GraphBackend> {
-    /// In [0, 1]; higher is more anomalous.
+    /// In [0, 1]; higher is more anomalous. NaN where the network overflows.
     pub scores: Vec<f32>,
     /// One matrix per node type.
     pub embeddings: Vec<Tensor<B, 2>>,
@@ -106,7 +106,7 @@ pub fn target_scores<B: GraphBackend>(
         check_device()?;
         for &at in places {
             let row = wanted.partition_point(|&node| node < targets[at]);
-            scores[at] = sigmoid(logits[row]);
+            scores[at] = score_of(logits[row]);
             rows[at * width..(at + 1) * width].copy_from_slice(&z[row * width..(row + 1) * width]);
         }
     }
@@ -138,7 +138,7 @@ pub fn attention_scores<B: GraphBackend>(
     chunk_rows: Option<usize>,
 ) -> Scored<B> {
     let embeddings = model.embed(graph, &ReceptiveField::all(graph), x, Pass { chunk_rows, ..Default::default() });
-    let scores = to_host(model.logits(embeddings.iter().cloned())).into_par_iter().map(sigmoid).collect();
+    let scores = to_host(model.logits(embeddings.iter().cloned())).into_par_iter().map(score_of).collect();
     Scored { scores, embeddings }
 }
 

@@ -20,6 +20,7 @@ use crate::error::Result;
 use crate::graph::{Dataset, Features, Filling, HeteroGraph, Spill, open_embeddings};
 use crate::infer::attention::{check_width, graph_for, known_labels};
 use crate::infer::embed::{self, Growing, Source, TrainedOn};
+use crate::infer::finite::check_finite_rows;
 use crate::infer::layerwise::{self, HostScored};
 use crate::infer::plan;
 use crate::infer::stage2::Stage2;
@@ -101,6 +102,7 @@ impl<B: GraphBackend> Model<B> for Attention {
         } else {
             networks[0].scores(&graph, &features, known.as_ref(), options.embeddings)?
         };
+        check_finite_rows("the score", &scores, 1, &dataset)?;
         let embeddings = options.embeddings.then_some(embeddings);
         Ok(Computed { dataset, scores: Scores::Anomaly(scores), embeddings })
     }

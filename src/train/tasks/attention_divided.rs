@@ -6,8 +6,8 @@ use rayon::prelude::*;
 
 use crate::error::Result;
 use crate::graph::Features;
+use crate::infer::finite::score_of;
 use crate::infer::layerwise::HostScored;
-use crate::metrics::sigmoid;
 use crate::models::attention::{Pass, TripleStreamGat};
 use crate::models::crossing::Crossing;
 use crate::models::device_graph::check_device;
@@ -45,7 +45,7 @@ pub(super) fn scores<B: GraphBackend>(
     rank: &Communicator<B::Plain>,
 ) -> Result<HostScored> {
     let (own, logits) = embedded(model, part, x, Pass { chunk_rows, ..Pass::default() }, rank)?;
-    let scores: Vec<f32> = by_node(logits, places, rank)?.into_par_iter().map(sigmoid).collect();
+    let scores: Vec<f32> = by_node(logits, places, rank)?.into_par_iter().map(score_of).collect();
     let width = if embeddings { own[0].dims()[1] } else { 0 };
     let rows = match embeddings {
         true => by_node(part.gathered_at_last(own, &[], rank).map_err(failed)?, places, rank)?,

@@ -1,0 +1,68 @@
+//! Results that are numbers. What overflows on the way through a network leaves an infinity or NaN, of which no score
+//! may be made.
+
+use rayon::prelude::*;
+
+use crate::error::{Error, Result};
+use crate::graph::{Dataset, Features};
+use crate::metrics::sigmoid;
+
+/// The score of a logit; NaN of one that is not finite, which an overflow left: it is no certainty.
+pub fn score_of(logit: f32) -> f32 {
+    if logit.is_finite() { sigmoid(logit) } else { f32::NAN }
+}
+
+/// Fails where a network leaves a node anything else than finite numbers. `values` are rows of so many `columns`, one
+/// for each node of `dataset`, and `what` is said of them.
+///
+/// # Errors
+/// [`Error::Data`] with the first such node and their number.
+pub fn check_finite_rows(what: &str, values: &[f32], columns: usize, dataset: &Dataset) -> Result<()> {
+    let Some(at) = values.par_iter().position_first(|value| !value.is_finite()) else { return Ok(()) };
+    let node = at / columns;
+    let bad = values.par_chunks(columns).filter(|row| row.iter().any(|value| !value.is_finite())).count();
+    let graph = &dataset.graph;
+    Err(Error::Data {
+        what: format!("{what} of {} {}", graph.node_types()[graph.type_of(node)].name, dataset.id_of(node as u32)),
+        expected: "a finite number".into(),
+        found: format!("{}, and so of {bad} of {} nodes", values[at], graph.num_nodes()),
+        help:
+            "the features of these nodes, or of nodes around them, are too large for this network: scale them as for \
+               its training, or train with train.precision = \"f32\" or a lower train.learning_rate"
+                .into(),
+    })
+}
+
+/// The same of a matrix in f32.
+///
+/// # Errors
+/// As for [`check_finite_rows`].
+pub fn check_finite_features(what: &str, rows: &Features, dataset: &Dataset) -> Result<()> {
+    check_finite_rows(what, rows.as_f32().as_slice().unwrap_or_default(), rows.dim(), dataset)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::{HeteroGraph, IdMaps};
+
+    #[test]
+    fn the_first_row_that_is_not_finite_is_named_by_its_id() {
+        let graph = HeteroGraph::new(vec![("card".into(), 1), ("payment".into(), 2)], Vec::new()).unwrap();
+        let ids = IdMaps(vec![vec!["c".into()], vec!["p".into(), "q".into()]]);
+        let dataset = Dataset::new(graph, None, None, Some(ids));
+        let check = |values: [f32; 6]| check_finite_rows("the embedding", &values, 2, &dataset);
+        assert!(check([0.0, f32::MAX, -1.0, 1e-40, 0.0, 5.0]).is_ok());
+        let refused = check([0.0, 1.0, 2.0, f32::NAN, f32::INFINITY, 5.0]).unwrap_err().to_string();
+        assert!(
+            refused.contains("the embedding of payment p") && refused.contains("NaN, and so of 2 of 3"),
+            "{refused}"
+        );
+    }
+
+    #[test]
+    fn an_infinite_logit_has_no_score() {
+        assert_eq!([0.0, 200.0, -200.0].map(score_of), [0.5, 1.0, 0.0]);
+        assert!([f32::INFINITY, f32::NEG_INFINITY, f32::NAN].map(score_of).iter().all(|score| score.is_nan()));
+    }
+}
