@@ -30,6 +30,7 @@ mod known_labels;
 mod layers;
 mod leaks;
 mod log;
+mod metamorphic;
 mod missing_values;
 mod models_in_turn;
 mod own_columns;
