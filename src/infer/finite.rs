@@ -5,6 +5,7 @@ use rayon::prelude::*;
 
 use crate::error::{Error, Result};
 use crate::graph::{Dataset, Features};
+use crate::live::Part;
 use crate::metrics::sigmoid;
 
 /// The score of a logit; NaN of one that is not finite, which an overflow left: it is no certainty.
@@ -19,18 +20,32 @@ pub fn score_of(logit: f32) -> f32 {
 /// [`Error::Data`] with the first such node and their number.
 pub fn check_finite_rows(what: &str, values: &[f32], columns: usize, dataset: &Dataset) -> Result<()> {
     let Some(at) = values.par_iter().position_first(|value| !value.is_finite()) else { return Ok(()) };
-    let node = at / columns;
     let bad = values.par_chunks(columns).filter(|row| row.iter().any(|value| !value.is_finite())).count();
-    let graph = &dataset.graph;
-    Err(Error::Data {
-        what: format!("{what} of {} {}", graph.node_types()[graph.type_of(node)].name, dataset.id_of(node as u32)),
+    let (graph, node) = (&dataset.graph, at / columns);
+    let name = format!("{} {}", graph.node_types()[graph.type_of(node)].name, dataset.id_of(node as u32));
+    Err(refused(what, &name, format!("{}, and so of {bad} of {} nodes", values[at], graph.num_nodes())))
+}
+
+/// The same of the targets of a part, which have so many `columns` each; the nodes of a part have no ids.
+///
+/// # Errors
+/// [`Error::Data`] with the type of the first such target.
+pub fn check_finite_targets(what: &str, values: &[f32], columns: usize, part: &Part) -> Result<()> {
+    let Some(at) = values.iter().position(|value| !value.is_finite()) else { return Ok(()) };
+    let graph = &part.dataset.graph;
+    let node_type = &graph.node_types()[graph.type_of(part.targets[at / columns] as usize)].name;
+    Err(refused(what, &format!("a node of type {node_type}"), values[at].to_string()))
+}
+
+fn refused(what: &str, node: &str, found: String) -> Error {
+    Error::Data {
+        what: format!("{what} of {node}"),
         expected: "a finite number".into(),
-        found: format!("{}, and so of {bad} of {} nodes", values[at], graph.num_nodes()),
-        help:
-            "the features of these nodes, or of nodes around them, are too large for this network: scale them as for \
-               its training, or train with train.precision = \"f32\" or a lower train.learning_rate"
-                .into(),
-    })
+        found,
+        help: "its features, or those of nodes around it, are too large for this network: scale them as for its \
+               training, or train with train.precision = \"f32\" or a lower train.learning_rate"
+            .into(),
+    }
 }
 
 /// The same of a matrix in f32.

@@ -14,7 +14,9 @@ use crate::support::Sandbox;
 use crate::trees_on_graphs::chance;
 
 /// Payments behind the first of these numbers have no edge, and neither has the last card.
-const [JOINED, PAYMENTS, CARDS]: [u32; 3] = [110, 120, 12];
+const JOINED: u32 = 110;
+const PAYMENTS: u32 = 120;
+const CARDS: u32 = 12;
 
 /// The longest sum of a layer: neighbours of a payment, or columns.
 const SUM: usize = 16;
@@ -161,20 +163,30 @@ fn scores_go_with_their_nodes_and_not_with_their_places_or_with_others_that_no_e
         let want = scores(&sandbox, &run, "data");
         assert_eq!(want.len(), (PAYMENTS + CARDS) as usize);
         // Stage 1 scores edges: a node without any has no score.
-        let alone = |key: &&String| **key == "card c11" || key[8..].parse().is_ok_and(|at: u32| at >= JOINED && key.starts_with('p'));
-        assert!(want.iter().all(|(key, score)| score.is_some() == (task != "stage1" || !alone(&key))), "{name}: {want:?}");
+        let alone = |key: &&String| {
+            **key == "card c11" || key[8..].parse().is_ok_and(|at: u32| at >= JOINED && key.starts_with('p'))
+        };
+        assert!(
+            want.iter().all(|(key, score)| score.is_some() == (task != "stage1" || !alone(&key))),
+            "{name}: {want:?}"
+        );
         assert!(want.values().flatten().all(|score| (0.0..=1.0).contains(score)), "{name}: {want:?}");
         let distinct: std::collections::BTreeSet<u32> = want.values().flatten().map(|score| score.to_bits()).collect();
         assert!(distinct.len() > 10, "{name} tells nodes apart");
         for data in ["shuffled", "more"] {
             let got = scores(&sandbox, &run, data);
-            let added: Vec<&Option<f32>> = got.iter().filter(|(key, _)| !want.contains_key(*key)).map(|(_, of)| of).collect();
+            let added: Vec<&Option<f32>> =
+                got.iter().filter(|(key, _)| !want.contains_key(*key)).map(|(_, of)| of).collect();
             assert_eq!(added.len(), if data == "more" { 35 } else { 0 });
             assert!(added.iter().all(|score| score.is_some() == (task != "stage1")), "{name}, {data}");
             let pairs: Vec<(f32, f32)> = want.iter().filter_map(|(key, score)| got[key].zip(*score)).collect();
             assert_eq!(pairs.len(), want.values().flatten().count());
             let (got, want): (Vec<f32>, Vec<f32>) = pairs.into_iter().unzip();
-            eprintln!("{name} {data} {:e} {}", relative_error(&got, &want.iter().map(|x| *x as f64).collect::<Vec<_>>()), got == want);
+            eprintln!(
+                "{name} {data} {:e} {}",
+                relative_error(&got, &want.iter().map(|x| *x as f64).collect::<Vec<_>>()),
+                got == want
+            );
             assert_round_alike(&format!("{name}, {data}"), &got, &want);
         }
     }
