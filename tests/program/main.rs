@@ -33,6 +33,7 @@ mod log;
 mod metamorphic;
 mod missing_values;
 mod models_in_turn;
+mod overflow;
 mod own_columns;
 mod plan;
 mod ranks;
