@@ -18,7 +18,6 @@ use crate::data::synth::{self, Preset, SynthConfig};
 use crate::error::{Error, Result};
 use crate::graph::{Spill, atomic_write};
 use crate::memory::of_status;
-use crate::metrics::class_scores;
 use crate::run::RunDir;
 use crate::run::calibration::read_calibration;
 use crate::run::progress::Mode;
@@ -191,10 +190,9 @@ fn list<B: GraphBackend>(run: &Path, data: &Path, file: &Path, device: &B::Devic
     let (scores, view) = match computed.scores {
         Scores::Anomaly(scores) => (scores, None),
         Scores::Classes(probabilities) => {
-            let scores = class_scores(&probabilities);
             let view = ClassView::new(probabilities, None)?;
             view.relabel(&mut computed.dataset);
-            (scores, Some(view))
+            (view.scores(), Some(view))
         }
     };
     compare(&run, &computed.dataset, &scores, data, None)?;

@@ -1,11 +1,11 @@
 //! Changes of the data that leave scores as they are or change them as predicted, for every kind of model: nodes and
 //! edges in another order, repeated edges, scaled columns, nodes without edges, a relation without any.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 
 use graphsieve_kernels::testing::{Dtype, relative_error, tolerance};
-use ndarray::{Array1, Array2};
+use ndarray::{Array1, Array2, ArrayBase, Axis, Ix1, Ix2};
 use ndarray_npy::NpzWriter;
 use serde_json::Value;
 
@@ -166,15 +166,16 @@ fn scores_go_with_their_nodes_and_not_with_their_places_or_with_others_that_no_e
         let want = scores(&sandbox, &run, "data");
         assert_eq!(want.len(), (PAYMENTS + CARDS) as usize);
         // Stage 1 scores edges: a node without any has no score.
-        let alone = |key: &&String| {
-            **key == "card c11" || key[8..].parse().is_ok_and(|at: u32| at >= JOINED && key.starts_with('p'))
+        let alone = |key: &str| {
+            let payment = key.strip_prefix("payment p").and_then(|number| number.parse::<u32>().ok());
+            key == "card c11" || payment.is_some_and(|number| number >= JOINED)
         };
         assert!(
-            want.iter().all(|(key, score)| score.is_some() == (task != "stage1" || !alone(&key))),
+            want.iter().all(|(key, score)| score.is_some() == (task != "stage1" || !alone(key))),
             "{name}: {want:?}"
         );
         assert!(want.values().flatten().all(|score| (0.0..=1.0).contains(score)), "{name}: {want:?}");
-        let distinct: std::collections::BTreeSet<u32> = want.values().flatten().map(|score| score.to_bits()).collect();
+        let distinct: BTreeSet<u32> = want.values().flatten().map(|score| score.to_bits()).collect();
         assert!(distinct.len() > 10, "{name} tells nodes apart");
         for data in ["shuffled", "more"] {
             let got = scores(&sandbox, &run, data);
@@ -185,7 +186,11 @@ fn scores_go_with_their_nodes_and_not_with_their_places_or_with_others_that_no_e
             let pairs: Vec<(f32, f32)> = want.iter().filter_map(|(key, score)| got[key].zip(*score)).collect();
             assert_eq!(pairs.len(), want.values().flatten().count());
             let (got, want): (Vec<f32>, Vec<f32>) = pairs.into_iter().unzip();
-            assert_round_alike(&format!("{name}, {data}"), &got, &want);
+            match data {
+                // Other neighbours change no sum, and trees of unrounded columns have none.
+                _ if data == "more" || task == "stage3" => assert!(got == want, "{name}, {data}"),
+                _ => assert_round_alike(&format!("{name}, {data}"), &got, &want),
+            }
         }
     }
 }
@@ -264,7 +269,7 @@ impl Arrays {
         let mut place = vec![0; NODES];
         order.iter().enumerate().for_each(|(to, &from)| place[from] = to);
         Self {
-            features: self.features.select(ndarray::Axis(0), order),
+            features: self.features.select(Axis(0), order),
             labels: order.iter().map(|&from| self.labels[from]).collect(),
             edges: shuffled(&self.edges.iter().map(|ends| ends.map(|node| place[node])).collect::<Vec<_>>()),
             part: order.iter().map(|&from| self.part[from]).collect(),
@@ -273,13 +278,13 @@ impl Arrays {
 
     pub fn write(&self, sandbox: &Sandbox, name: &str) {
         let mut npz = NpzWriter::new(File::create(sandbox.path(name)).unwrap());
-        npz.add_array("node_features", &self.features).unwrap();
-        npz.add_array("node_labels", &Array1::from_vec(self.labels.clone())).unwrap();
+        npz.add_array::<_, ArrayBase<_, Ix2>>("node_features", &self.features).unwrap();
+        npz.add_array::<_, ArrayBase<_, Ix1>>("node_labels", &Array1::from_vec(self.labels.clone())).unwrap();
         let edges = Array2::from_shape_fn((self.edges.len(), 2), |(edge, end)| self.edges[edge][end] as i64);
-        npz.add_array("edges", &edges).unwrap();
+        npz.add_array::<_, ArrayBase<_, Ix2>>("edges", &edges).unwrap();
         for (part, mask) in [(0, "train_mask"), (1, "val_mask"), (2, "test_mask")] {
             let is_in: Array1<bool> = self.part.iter().map(|&own| own == part).collect();
-            npz.add_array(mask, &is_in).unwrap();
+            npz.add_array::<_, ArrayBase<_, Ix1>>(mask, &is_in).unwrap();
         }
         npz.finish().unwrap();
     }
