@@ -33,15 +33,19 @@ const PARTS: usize = 10;
 /// Of 90,000 epochs each, a leak of 373 bytes an epoch is more.
 const MOST_GROWTH: u64 = 32 << 20;
 
-/// Of the marketplace that `graphsieve synth --preset quickstart` makes: 500 nodes.
-const SCALE: f64 = 0.1;
+/// Of the marketplace that `graphsieve synth --preset quickstart` makes: 250 nodes.
+const SCALE: f64 = 0.05;
 
-/// The trainings of a round: what is new in each.
+/// The trainings of a round: the task, and what its configuration has beside the data and `[train]`.
 const TRAININGS: [(&str, &str); 4] = [
-    ("stage1", ""),
-    ("stage2", "input = \"features\"\n"),
-    ("stage2", "input = \"features\"\n[loader]\nmode = \"sampled\"\nfanouts = [3, 2]\nbatch_size = 64\n"),
-    ("classify", "[split]\nuse = \"random\"\n"),
+    ("stage1", "[model]\nhidden = 8\nout = 8\n[sampling]\nedges = { pu = 40, ps = 20, uu = 40 }\n"),
+    ("stage2", "input = \"features\"\n[model]\nhidden = 8\nout = 8\n[loss]\nsamples_per_relation = 40\n"),
+    (
+        "stage2",
+        "input = \"features\"\n[model]\nhidden = 8\nout = 8\n[loss]\nsamples_per_relation = 40\n\
+         [loader]\nmode = \"sampled\"\nfanouts = [3, 2]\nbatch_size = 64\n",
+    ),
+    ("classify", "[model]\nhidden = 8\n[split]\nuse = \"random\"\n"),
 ];
 
 /// What to do.
@@ -171,13 +175,11 @@ pub fn run<B: GraphBackend + TreeBackend + MemoryBackend>(
 }
 
 /// The configuration of a training of so many epochs on the data in `place`.
-fn configuration((task, more): (&str, &str), place: &Path, epochs: usize) -> String {
+fn configuration((task, settings): (&str, &str), place: &Path, epochs: usize) -> String {
     let [runs, data] = ["runs", "data"].map(|name| toml::Value::String(place.join(name).display().to_string()));
-    let (input, sections) = more.split_at(more.find('[').unwrap_or(more.len()));
-    let out = if task == "classify" { "" } else { "out = 8\n" };
     format!(
-        "task = \"{task}\"\n[output]\ndir = {runs}\nplots = false\n[data]\npath = {data}\n{input}[model]\nhidden = 8\n{out}\
-         [train]\nepochs = {epochs}\n{sections}"
+        "task = \"{task}\"\n[output]\ndir = {runs}\nplots = false\n[train]\nepochs = {epochs}\n[data]\npath = {data}\n\
+         {settings}"
     )
 }
 
