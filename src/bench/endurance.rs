@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use super::{Note, usage};
 use crate::config::RunConfig;
-use crate::data::synth::{self, Preset, SynthConfig};
+use crate::data::synth::{self, SynthConfig};
 use crate::error::{Error, Result};
 use crate::graph::{Spill, atomic_write};
 use crate::memory::of_status;
@@ -32,9 +32,6 @@ const PARTS: usize = 10;
 /// The process may hold so much more at the end than after the first part: allocators keep pieces between what lives.
 /// Of 90,000 epochs each, a leak of 373 bytes an epoch is more.
 const MOST_GROWTH: u64 = 32 << 20;
-
-/// Of the marketplace that `graphsieve synth --preset quickstart` makes: 250 nodes.
-const SCALE: f64 = 0.05;
 
 /// The trainings of a round: the task, and what its configuration has beside the data and `[train]`.
 const TRAININGS: [(&str, &str); 4] = [
@@ -130,8 +127,9 @@ pub fn run<B: GraphBackend + TreeBackend + MemoryBackend>(
     let held = || held().map(|held| Held { device_bytes: probe.as_ref().map(|probe| probe().in_use), ..held });
     let sandbox = tempfile::tempdir().map_err(|source| Error::io(std::env::temp_dir(), "write", source))?;
     let data = sandbox.path().join("data");
-    let market =
-        synth::generate(&SynthConfig { seed, ..SynthConfig::preset(Preset::Quickstart).scaled(SCALE) }, &|_, _, _| ())?;
+    // The smallest marketplace that there is.
+    let small = SynthConfig { users: 200, products: 200, sellers: 8, mean_reviews: 5.0, ..SynthConfig::default() };
+    let market = synth::generate(&SynthConfig { co_review_cap: 2, seed, ..small }, &|_, _, _| ())?;
     market.write(&data)?;
     let (nodes, edges) = (market.graph.num_nodes(), market.graph.num_edges());
     drop(market);

@@ -255,7 +255,7 @@ fn many_trainings_and_scorings_in_one_process_leave_no_handle_and_no_thread() {
     let said = sandbox.succeeds([&["bench", "endurance", "--format", "json"], &few[..]].concat());
     let report: Value = serde_json::from_str(&said.stdout).unwrap();
     let samples = report["samples"].as_array().unwrap();
-    assert_eq!((samples.len(), &report["trainings"], &report["nodes"]), (11, &40.into(), &250.into()));
+    assert_eq!((samples.len(), &report["trainings"], &report["nodes"]), (11, &40.into(), &408.into()));
     let [first, last] = [&samples[1], &samples[10]];
     assert_eq!([&last["epochs"], &last["scorings"]], [400, 40].map(Value::from).each_ref());
     for what in ["handles", "threads"] {
