@@ -111,7 +111,7 @@ pub fn run<B: GraphBackend + TreeBackend + MemoryBackend>(
     if rounds < PARTS {
         return Err(usage("--rounds", "at least 10", &rounds.to_string(), "memory is compared after every tenth"));
     }
-    let trainings = rounds * TRAININGS.len();
+    let trainings = rounds.saturating_mul(TRAININGS.len());
     for (argument, found) in [("--epochs", epochs), ("--scorings", scorings)] {
         if found < trainings {
             let help = format!("a round has {} trainings: give more, or fewer --rounds", TRAININGS.len());
@@ -143,29 +143,25 @@ pub fn run<B: GraphBackend + TreeBackend + MemoryBackend>(
     };
     let mut samples = vec![sample(0, 0)?];
     // Of so many in all those before training number `at`.
-    let before = |all: usize, at: usize| all * at / trainings;
+    let before = |all: usize, at: usize| (all as u128 * at as u128 / trainings as u128) as usize;
     for at in 0..trainings {
-        let (round, kind) = (at / TRAININGS.len(), at % TRAININGS.len());
+        let (round, kind, done) = (at / TRAININGS.len(), at % TRAININGS.len(), at + 1);
         let config = RunConfig::parse(
-            &configuration(TRAININGS[kind], sandbox.path(), before(epochs, at + 1) - before(epochs, at)),
+            &configuration(TRAININGS[kind], sandbox.path(), before(epochs, done) - before(epochs, at)),
             Path::new("endurance.toml"),
             &[format!("seed={}", seed + round as u64)],
         )?;
         let outcome = train::run::<B>(config, &run_options, device)?;
         let of_stage1 = outcome.stage1.as_ref().map(|of| of.run.as_path());
         let run = outcome.last_judged().or(of_stage1).unwrap_or_else(|| unreachable!("every training leaves a run"));
-        for _ in before(scorings, at)..before(scorings, at + 1) {
+        for _ in before(scorings, at)..before(scorings, done) {
             list::<B>(run, &data, &sandbox.path().join("scores.csv"), device)?;
         }
         fs::remove_dir_all(run).map_err(|source| Error::io(run, "remove", source))?;
-        let done = at + 1;
         if kind + 1 == TRAININGS.len() && PARTS * (round + 1) / rounds > PARTS * round / rounds {
-            samples.push(sample(before(epochs, done), before(scorings, done))?);
-            note(&format!(
-                "{} of {epochs} epochs, {} of {scorings} scorings",
-                before(epochs, done),
-                before(scorings, done)
-            ));
+            let [trained, scored] = [epochs, scorings].map(|all| before(all, done));
+            samples.push(sample(trained, scored)?);
+            note(&format!("{trained} of {epochs} epochs, {scored} of {scorings} scorings"));
         }
     }
     let device = options.description.clone();
