@@ -78,7 +78,7 @@ impl Tables {
     fn import(&self, sandbox: &Sandbox, out: &str, with: &[&str]) {
         let Self { payments, cards, pays, by } = self;
         let tables: [(&str, &str, &[String]); 5] = [
-            ("payments", "id,Amount,Hour,fraud", payments),
+            ("payments", "id,Amount,Hour,fraud", &payments[..]),
             ("cards", "id,Limit", cards),
             ("pays", "from,to", pays),
             ("by", "card,payment", by),
