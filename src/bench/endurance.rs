@@ -9,7 +9,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Instant;
 
-use graphsieve_kernels::{GraphBackend, MemoryBackend, TreeBackend};
+use graphsieve_kernels::{GraphBackend, TreeBackend};
 use serde::Serialize;
 
 use super::{Note, usage};
@@ -102,7 +102,7 @@ pub struct EnduranceReport {
 /// # Errors
 /// Settings out of range; a system that does not say what a process holds; what a training or a scoring runs into.
 /// Growth is no error here: [`EnduranceReport::verdict`] tells.
-pub fn run<B: GraphBackend + TreeBackend + MemoryBackend>(
+pub fn run<B: GraphBackend + TreeBackend>(
     options: &EnduranceOptions,
     device: &B::Device,
     note: Note,
@@ -192,9 +192,13 @@ fn list<B: GraphBackend>(run: &Path, data: &Path, file: &Path, device: &B::Devic
         }
     };
     compare(&run, &computed.dataset, &scores, data, None)?;
-    let calibration = read_calibration(&run)?;
-    let (calibration, classes) = (calibration.as_ref().filter(|_| view.is_none()), view.as_ref());
-    let scored = Scored { dataset: &computed.dataset, scores: &scores, calibration, split: None, classes };
+    let calibration = match &view {
+        None => read_calibration(&run)?,
+        // Probabilities of classes are scores.
+        Some(_) => None,
+    };
+    let (dataset, calibration, classes) = (&computed.dataset, calibration.as_ref(), view.as_ref());
+    let scored = Scored { dataset, scores: &scores, calibration, split: None, classes };
     let ranking = rank(&scored, &RankingFilter::default())?;
     atomic_write(file, |out| write_csv(&ranking, ListColumns { ends: false, classes: classes.is_some() }, out))
 }
