@@ -50,7 +50,10 @@ fn epochs_and_memory_on_several_devices_are_within_a_fifth_of_what_was_measured(
     sampled.loader.mode = LoaderMode::Sampled;
     let mut half = config.clone();
     half.train.precision = Precision::F16;
-    let [config, half, reachable, sampled] = [config, half, reachable, sampled].map(RunConfig::Stage2);
+    let mut repeating = config.clone();
+    repeating.model.recompute = true;
+    let configs = [config, half, reachable, sampled, repeating];
+    let [config, half, reachable, sampled, repeating] = configs.map(RunConfig::Stage2);
     let (model, rates) = (|config, scale| Model::of(config, &sizes, 128, scale, None).unwrap(), Rates::default());
     let h200 = [
         (&config, 1.0, 27.6, 2, 18.4),
@@ -98,6 +101,11 @@ fn epochs_and_memory_on_several_devices_are_within_a_fifth_of_what_was_measured(
             assert!(error.abs() < 0.2, "{error}: {row:?}");
         }
     }
+    // Every relation into a row leaves out 256 columns of it, for a pass over its edges more.
+    let [kept, repeated] = [&config, &repeating].map(|config| rows(config, 8.0)[1].memory.activations);
+    let into = 8.0 / 2.0 * f64::from(2 * (728_719 + 756_077) + 55_679);
+    assert!(((kept - repeated) / (into * 256.0 * 4.0) - 1.0).abs() < 1e-9, "{kept}, {repeated}");
+    assert!(model(&repeating, 8.0).epoch_bytes() > model(&config, 8.0).epoch_bytes());
     // What `bench scale` counted there.
     let row = model(&config, 1.0).row(2, 2, rates, None);
     assert_eq!((row.calls, (row.bytes / 1e8).round()), (10.0, 12.0));

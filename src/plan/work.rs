@@ -36,8 +36,9 @@ pub fn bytes_of_marks(nodes: f64) -> f64 {
 /// What a layer does with the rows of its relations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Attention over rows as wide as the input, then a projection for each relation: Stage 2, with one head.
-    Attention,
+    /// Attention over rows as wide as the input, then a projection for each relation: Stage 2, with one head. With
+    /// `again` the backward pass repeats its sums.
+    Attention { again: bool },
     /// Sums over rows as wide as the input and over a loop, then a projection for each relation and one of the node
     /// itself: Stage 1.
     Sums,
@@ -127,10 +128,12 @@ impl Layer<'_> {
             };
             let sum = |shape: Shape| both(bytes::spmm_forward(shape), bytes::spmm_backward(shape));
             total += match kind {
-                Kind::Attention => {
+                Kind::Attention { again } => {
                     let shape = over(input, 1, kept);
+                    let forward = bytes::gat_forward(shape);
                     let backward = if reads_data { bytes::spmm_forward(shape) } else { bytes::gat_backward(shape) };
-                    both(bytes::gat_forward(shape), backward) + to_width(rows, output, true)
+                    let repeated = if again { forward } else { 0 };
+                    both(forward, repeated + backward) + to_width(rows, output, true)
                 }
                 // A product of the sums of all relations side by side, and the node itself.
                 Kind::Sums if self.sums_at_hand => both(1, 1) * rows * input * element,
@@ -159,13 +162,13 @@ impl Layer<'_> {
         let rows = self.rows.iter().sum::<f64>() as u64;
         total += match kind {
             Kind::Sums | Kind::Dense | Kind::Projected { own: true, .. } => project(rows),
-            Kind::Attention | Kind::Wavelets { .. } | Kind::Projected { .. } => 0,
+            Kind::Attention { .. } | Kind::Wavelets { .. } | Kind::Projected { .. } => 0,
         };
         total += if trains { bytes::elu_both(rows, output, element) } else { 2 * rows * output * element };
         // Scores of the rows before the layer; where these get a gradient, it is read and written again.
         let passes = match kind {
-            Kind::Attention if reads_data || !trains => 1,
-            Kind::Attention => 3,
+            Kind::Attention { .. } if reads_data || !trains => 1,
+            Kind::Attention { .. } => 3,
             _ => 0,
         };
         // A score of every row as a source and as a destination for each stream of its type.
