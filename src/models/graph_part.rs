@@ -9,7 +9,6 @@ use burn::backend::Autodiff;
 use burn::tensor::backend::Backend;
 use burn::tensor::{DType, Tensor};
 use graphsieve_kernels::{Age, CollectiveError, Communicator, DropEdge, EdgeRows, GraphBackend};
-use rayon::prelude::*;
 
 use super::device_graph::{DeviceGraph, DeviceRelation, csr, refused};
 use super::parameters::rows_to_host;
