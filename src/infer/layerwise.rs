@@ -12,7 +12,7 @@ use super::label_input::by_passes;
 use crate::error::Result;
 use crate::graph::{Features, HeteroGraph, MatrixWriter, Spill};
 use crate::loader::{Batch, FeatureStore, Job, Loader, LoaderOptions};
-use crate::metrics::sigmoid;
+use crate::metrics::sigmoids;
 use crate::models::attention::{Pass, TripleStreamGat};
 use crate::models::device_graph::check_device;
 use crate::models::graph_part::failed;
@@ -103,7 +103,7 @@ pub fn scores<B: GraphBackend>(
         let rows = spill.beside(input.bytes_in_memory()).zeros(nodes, width)?;
         let embeddings = over_all_nodes(graph, sampler, passes, rows, &mut logits, rank)?;
         if last {
-            return Ok(HostScored { scores: logits.into_par_iter().map(sigmoid).collect(), embeddings });
+            return Ok(HostScored { scores: sigmoids(logits), embeddings });
         }
         input = embeddings;
     }

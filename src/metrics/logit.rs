@@ -1,8 +1,16 @@
 //! The logistic function and its loss.
 
+use rayon::prelude::*;
+
 /// `1 / (1 + exp(-x))`: the score that a logit means.
 pub fn sigmoid(logit: f32) -> f32 {
     1.0 / (1.0 + (-logit).exp())
+}
+
+/// [`sigmoid`] of each, in the memory of the logits and on all threads.
+pub fn sigmoids(mut logits: Vec<f32>) -> Vec<f32> {
+    logits.par_iter_mut().with_min_len(1 << 14).for_each(|logit| *logit = sigmoid(*logit));
+    logits
 }
 
 /// [`sigmoid`] in double precision.
