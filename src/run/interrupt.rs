@@ -38,17 +38,24 @@ pub fn install() -> bool {
             if !press(&REQUESTED) {
                 end("at once");
             }
-            let stopping = "\nstopping: the current step is finished and saved";
-            let again = "press Ctrl-C again to end at once";
-            if !STEPS.load(Ordering::Relaxed) {
-                return tell(&format!("{stopping}; {again}"));
-            }
             let grace = grace();
-            tell(&format!("{stopping} if it ends within {} s; {again}", grace.as_secs_f64().ceil()));
+            let within = match STEPS.load(Ordering::Relaxed) {
+                true => format!(" if it ends within {} s", grace.as_secs_f64().ceil()),
+                false => String::new(),
+            };
+            tell(&format!(
+                "\nstopping: the current step is finished and saved{within}; press Ctrl-C again to end at once"
+            ));
             thread::spawn(move || {
-                thread::sleep(grace);
-                if !HEARD.load(Ordering::Relaxed) {
-                    end("within a step, which went on for too long (--grace)");
+                loop {
+                    thread::sleep(grace.max(Duration::from_millis(10)));
+                    match HEARD.load(Ordering::Relaxed) {
+                        true => return,
+                        false if STEPS.load(Ordering::Relaxed) => {
+                            end("within a step, which went on for too long (--grace)")
+                        }
+                        false => {}
+                    }
                 }
             });
         });

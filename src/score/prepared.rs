@@ -48,6 +48,13 @@ pub struct Prepared<B: GraphBackend> {
 #[derive(Clone, Debug)]
 pub struct Refreshed(Arc<Vec<OfAll>>);
 
+impl Refreshed {
+    /// Whether embeddings of Stage 1 are in it.
+    pub fn has_embeddings(&self) -> bool {
+        self.0.iter().any(|of| of.embeddings.is_some())
+    }
+}
+
 impl<B: GraphBackend> Prepared<B> {
     /// Reads the model of a finished run; of a tournament that of its candidate, of a pipeline that of its last stage.
     /// `dataset`, which was read from `data`, is what is served first: its nodes and relations are those that parts
