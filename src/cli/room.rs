@@ -24,10 +24,10 @@ pub(super) struct Room {
 impl Room {
     /// That of `ranks` from `device` on: each has a CUDA device of its own, others share the one that there is.
     pub fn of(device: Device, ranks: usize) -> Self {
-        let bytes = match device {
-            Device::Cpu => memory::of_machine(),
-            #[cfg(any(feature = "cuda", feature = "vulkan"))]
-            device => with_backend!(device, |B, d| <B as MemoryBackend>::available_memory(&d)),
+        let bytes = if device == Device::Cpu {
+            memory::of_machine()
+        } else {
+            with_backend!(device, |B, d| <B as MemoryBackend>::available_memory(&d))
         };
         Self { device, ranks, bytes }
     }

@@ -11,7 +11,7 @@ use super::moment::time;
 use super::processes::{self, chosen, launched};
 use super::room::Room;
 use super::{Compute, Console};
-use crate::backend::{Device, as_process, with_backend, with_ranks};
+use crate::backend::{as_process, with_backend, with_ranks};
 use crate::config::RunConfig;
 use crate::data::synth::{self, DEFAULT_SEED, Preset, SynthConfig};
 use crate::error::{Error, Result};
@@ -74,7 +74,9 @@ pub(super) struct Arguments {
 }
 
 pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
-    arguments.grace.map(interrupt::set_grace);
+    if let Some(grace) = arguments.grace {
+        interrupt::set_grace(grace);
+    }
     let mut config = match (&arguments.config, &arguments.resume) {
         (None, Some(run)) => RunConfig::load_kept(&RunDir::open(run)?.config(), &arguments.set)?,
         (file, _) => RunConfig::load(&file.clone().unwrap_or_default(), &arguments.set)?,

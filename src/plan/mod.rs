@@ -14,7 +14,7 @@ mod report;
 mod work;
 
 use self::model::Model;
-use self::network::{Network, measured, usage};
+use self::network::{measured, usage};
 pub use self::report::{Batches, Bottleneck, Memory, PlanOptions, PlanReport, PlanRow, Rates, Scoring, Way};
 use crate::config::RunConfig;
 use crate::error::Result;

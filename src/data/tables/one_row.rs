@@ -470,6 +470,11 @@ impl RowTables {
         tables.flat_map(of_table).collect()
     }
 
+    /// How many nodes at most a value of a shared column joins, whose relation this is.
+    pub fn max_degree(&self, relation: &str) -> Option<usize> {
+        self.description.shared.iter().find(|shared| shared.relation() == relation)?.max_degree
+    }
+
     /// The windows of the description, in the order of their columns.
     ///
     /// # Errors

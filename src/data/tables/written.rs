@@ -20,8 +20,8 @@ pub struct Written {
     pub column: String,
     /// What stands there; `None` for an empty cell.
     pub value: Option<String>,
-    /// Whether features, which are kept in half precision, would be the same of a number that differs by a hundredth or
-    /// a thousandth part.
+    /// Whether features, which are kept in half precision, are the same of a number that differs by a hundredth; of less
+    /// than one by a hundredth part.
     pub is_rounded: bool,
 }
 
@@ -112,7 +112,7 @@ fn number(column: &str, stored: f32, log: bool, scaler: Scaler) -> Option<Writte
     };
     let of_digits = |digits: usize| format!("{near:.digits$e}").parse::<f32>().ok();
     let value = (0..MAX_DIGITS).filter_map(of_digits).find(|&value| becomes(value))?;
-    let step = (value.abs() / 1000.0).min(0.01);
+    let step = (value.abs() / 100.0).min(0.01);
     let is_rounded = step > 0.0 && (becomes(value + step) || becomes(value - step));
     // Minus zero is none that somebody writes.
     Some(Written { is_rounded, ..Written::new(column, Some((value + 0.0).to_string())) })

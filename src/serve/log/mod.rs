@@ -278,9 +278,8 @@ impl Log {
     /// # Errors
     /// [`Error::Io`]; records may have left then, and the call can be repeated.
     pub fn drop_until(&self, position: Position) -> Result<()> {
-        let begins = |segment: &Segment| Ok(segment.first <= position.0);
-        let left = &mut |of: Stored| Ok((of.number > position.0).then(|| of.json.to_vec()));
-        self.rewrite(Some(position), &begins, left).map(drop)
+        let left = |of: &Stored| (of.number > position.0).then(|| of.json.to_vec());
+        self.rewrite(Some(position), &|segment| Ok(segment.first <= position.0), &mut |of| Ok(left(&of))).map(drop)
     }
 
     /// Takes out for good what names `node`, but for [`Record::Forget`], and tells how many records did. Records that
@@ -292,7 +291,7 @@ impl Log {
         // Most files and records do not have the id in them: the files stay as they are, and the records are not read.
         let id = serde_json::to_vec(&node.id).map_err(|fault| Error::io(&self.dir, "write", fault.into()))?;
         let id = Finder::new(&id[1..id.len() - 1]);
-        let has_id = |segment: &Segment| Ok(id.find(&Segment::read(&segment.path)?).is_some());
+        let has_id = |segment: &Segment| -> Result<bool> { Ok(id.find(&Segment::read(&segment.path)?).is_some()) };
         self.rewrite(None, &has_id, &mut |of| {
             if id.find(of.json).is_none() {
                 return Ok(Some(of.json.to_vec()));
