@@ -222,7 +222,8 @@
 //! that is left are the means of theirs, column by column; a generated reverse has the same values.
 //!
 //! # Tables of another day
-//! What was learned is stored in `import.json` and `import.bin`, and [`ImportOptions::with`] applies it to other
+//! What was learned is stored in `import.json` and `import.bin`, with the names of categories that five rows or more
+//! have, which explanations say, and [`ImportOptions::with`] applies it to other
 //! tables: a row then has the features that it would have had. A category or a word that was never seen is one of no
 //! training row; a time later than the latest is as recent as it. The description may name other files, ids, labels and
 //! another split; whatever makes columns or relations has to be the same.
