@@ -400,7 +400,7 @@ fn a_step_that_goes_on_is_ended_by_a_second_signal_and_after_its_grace() {
             let runs = fs::read_dir(sandbox.path(&dir)).into_iter().flatten().flatten();
             runs.into_iter().any(|run| run.path().join("metrics.jsonl").is_file())
         };
-        let train = [&["train", "deep.toml", "--device", "cpu", "--set", &set], grace].concat();
+        let train = [&["train", "deep.toml", "--device", "cpu", "--set", &set][..], grace].concat();
         let said = sandbox.told_to_stop(train, begun, signals);
         assert_eq!(said.code, Some(130), "{}", said.stderr);
         assert!(said.stderr.contains("stopping: ") && said.stderr.contains(expected), "{}", said.stderr);

@@ -37,7 +37,7 @@ impl RowTables {
     /// times and texts, rare categories, those of other types.
     pub fn written(&self, node_type: &str, row: &[f32]) -> Vec<Option<Written>> {
         let mut all = vec![None; row.len()];
-        let sources = self.node_table(node_type).map_or(&[][..], |at| &self.nodes[at]);
+        let sources = self.node_table(node_type).map_or(&[][..], |at| self.nodes[at].as_slice());
         for source in sources {
             let range = source.start..source.start + source.width;
             if let (Some(fitted), Some(cells)) = (self.stored.transforms.get(&source.fitted), row.get(range.clone())) {
