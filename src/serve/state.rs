@@ -60,7 +60,7 @@ struct Content {
     data: String,
     /// What all files of these data were, by name; none in a state of an earlier version.
     #[serde(default)]
-    files: BTreeMap<String, FileFacts>,
+    files: BTreeMap<String, DataFile>,
     /// Number of the base that counts; none: the data that it began with.
     base: Option<u64>,
     /// Last record of the log that the base holds.
@@ -69,14 +69,14 @@ struct Content {
 
 /// What a file of the data was.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-struct FileFacts {
+struct DataFile {
     bytes: u64,
     /// When it was written last, in nanoseconds since 1970: one that was not written since need not be read again.
     modified: u64,
     sha256: String,
 }
 
-impl FileFacts {
+impl DataFile {
     /// Of the file at `path`, of which `known` is what it was.
     fn of(path: &Path, known: Option<&Self>) -> Result<Self> {
         let found = fs::metadata(path).map_err(|source| Error::io(path, "read", source))?;
@@ -146,7 +146,7 @@ impl State {
                 position: Position::default(),
             },
         };
-        let files = FileFacts::all(data, &content.files)?;
+        let files = DataFile::all(data, &content.files)?;
         if let Some((name, _)) = content.files.iter().find(|(name, known)| files[*name].sha256 != known.sha256) {
             return Err(Error::Data {
                 what: format!("state {}", dir.display()),
