@@ -20,7 +20,7 @@ mod report;
 mod work;
 
 use self::model::Model;
-use self::network::{Network, measured, usage};
+use self::network::{measured, usage};
 pub use self::report::{Batches, Bottleneck, Memory, PlanOptions, PlanReport, PlanRow, Rates, Scoring, Way};
 use crate::config::RunConfig;
 use crate::error::Result;
@@ -48,18 +48,18 @@ pub fn plan(config: &RunConfig, options: &PlanOptions) -> Result<PlanReport> {
     Ok(planned.report(options, one, assumptions::of(&planned, options)))
 }
 
-/// Bytes that the training which `config` describes takes on the processor, on paper: what layers make, every parameter
-/// with its gradient and both of Adam's moments, and the graph with its features, which mini-batches leave in files.
+/// Bytes that the training which `config` describes takes in each of `ranks`, on paper, where there are `memory` bytes:
+/// what layers make, every parameter with its gradient and both of Adam's moments, and the graph with its features,
+/// which mini-batches leave in files `on_host`.
 ///
 /// # Errors
 /// As for [`plan`].
-pub fn training_bytes(config: &RunConfig) -> Result<f64> {
+pub fn training_bytes(config: &RunConfig, ranks: usize, memory: Option<u64>, on_host: bool) -> Result<f64> {
     let (sizes, width) = measured(config)?;
-    let parameters = Network::of(config, &sizes, width, 1.0)?.parameters;
-    let PlanRow { memory, batches, .. } =
-        Model::of(config, &sizes, width, 1.0, None)?.row(1, 1, Rates::default(), None);
-    let of_data = if batches.is_some() { 0.0 } else { memory.graph + memory.features };
-    Ok(of_data + memory.activations + 16.0 * parameters)
+    let model = Model::of(config, &sizes, width, 1.0, memory.map(|bytes| bytes as f64 / 1e9))?;
+    let PlanRow { memory, batches, .. } = model.row(ranks, ranks, Rates::default(), None);
+    let of_data = if on_host && batches.is_some() { 0.0 } else { memory.graph + memory.features };
+    Ok(of_data + memory.activations + 16.0 * model.network.parameters)
 }
 
 #[cfg(test)]
