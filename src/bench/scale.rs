@@ -40,7 +40,7 @@ pub struct ScaleRow {
     pub devices: usize,
     /// Of an epoch.
     pub times: Times,
-    /// Of the scores of all nodes, where the graph is on the device.
+    /// Of the scores of all nodes on the host of rank 0, where the graph is on the device.
     pub scores: Option<Times>,
     /// Of the first device; of the whole process where ranks share the processor.
     pub peak: Option<Peak>,

@@ -18,6 +18,7 @@ mod moment;
 mod plan;
 mod processes;
 mod report;
+mod room;
 mod score;
 mod serve;
 mod synth;

@@ -1,4 +1,6 @@
-//! A moment on the command line.
+//! Moments and lengths of time on the command line.
+
+use std::time::Duration;
 
 use chrono::{DateTime, NaiveDate, NaiveDateTime};
 
@@ -16,6 +18,20 @@ pub(super) fn moment(text: &str) -> Result<i64, String> {
     let time = naive.or_else(|| NaiveDate::parse_from_str(text, "%Y-%m-%d").ok()?.and_hms_opt(0, 0, 0));
     time.map(|time| time.and_utc().timestamp())
         .ok_or_else(|| "expected a date (2026-11-17), a time (2026-11-17T09:30:00) or seconds since 1970".into())
+}
+
+/// A length of time: `2ms`, `90d`.
+pub(super) fn time(text: &str) -> Result<Duration, String> {
+    const UNITS: [(&str, u64); 6] =
+        [("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000), ("w", 604_800_000)];
+    let digits = text.trim_end_matches(|last: char| last.is_ascii_alphabetic());
+    let unit = UNITS.iter().find(|(unit, _)| *unit == &text[digits.len()..]);
+    let milliseconds = unit.and_then(|(_, factor)| digits.parse::<u64>().ok()?.checked_mul(*factor));
+    // A century and more is no time that anybody waits: sums with it could not be told.
+    let milliseconds = milliseconds.filter(|time| *time < 100 * 366 * UNITS[4].1);
+    milliseconds
+        .map(Duration::from_millis)
+        .ok_or_else(|| "expected a length of time, such as 2ms, 10s, 1h or 90d".into())
 }
 
 #[cfg(test)]

@@ -53,8 +53,12 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "GB/s", default_value_t = Rates::default().network)]
     network_rate: f64,
 
+    /// What the host takes to launch a kernel, in microseconds
+    #[arg(long, value_name = "US", default_value_t = Rates::default().launch)]
+    launch_time: f64,
+
     /// An epoch on one device in milliseconds, measured with the data as they are: by a training, or of Stage 2 by
-    /// `bench scale --devices 1` [default: bytes over the device's rate]
+    /// `bench scale --devices 1` [default: bytes over the device's rate, and launches]
     #[arg(long, value_name = "MS")]
     epoch: Option<f64>,
 
@@ -81,7 +85,12 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         devices: arguments.devices.into_iter().map(NonZeroUsize::get).collect(),
         hosts: arguments.hosts.get(),
         memory: arguments.memory,
-        rates: Rates { device: arguments.device_rate, link: arguments.link_rate, network: arguments.network_rate },
+        rates: Rates {
+            device: arguments.device_rate,
+            link: arguments.link_rate,
+            network: arguments.network_rate,
+            launch: arguments.launch_time,
+        },
         epoch: arguments.epoch,
         scale: arguments.scale,
     };

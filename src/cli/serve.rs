@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::Args;
 
+use super::moment::time;
 use super::{Compute, Console, size};
 use crate::error::Result;
 
@@ -218,20 +219,6 @@ fn options(arguments: &Arguments) -> crate::serve::Options {
         grace: arguments.grace,
         log_requests: arguments.log_requests,
     }
-}
-
-/// A length of time: `2ms`, `90d`.
-fn time(text: &str) -> std::result::Result<Duration, String> {
-    const UNITS: [(&str, u64); 6] =
-        [("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000), ("w", 604_800_000)];
-    let digits = text.trim_end_matches(|last: char| last.is_ascii_alphabetic());
-    let unit = UNITS.iter().find(|(unit, _)| *unit == &text[digits.len()..]);
-    let milliseconds = unit.and_then(|(_, factor)| digits.parse::<u64>().ok()?.checked_mul(*factor));
-    // A century and more is no time that anybody waits: sums with it could not be told.
-    let milliseconds = milliseconds.filter(|time| *time < 100 * 366 * UNITS[4].1);
-    milliseconds
-        .map(Duration::from_millis)
-        .ok_or_else(|| "expected a length of time, such as 2ms, 10s, 1h or 90d".into())
 }
 
 /// A length of time above 0.

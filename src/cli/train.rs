@@ -2,27 +2,26 @@
 
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::Args;
 use graphsieve_kernels::{GraphBackend, TreeBackend};
 
+use super::moment::time;
 use super::processes::{self, chosen, launched};
+use super::room::Room;
 use super::{Compute, Console};
-use crate::backend::{Device, as_process, with_backend, with_ranks};
-use crate::config::{LoaderMode, RunConfig};
+use crate::backend::{as_process, with_backend, with_ranks};
+use crate::config::RunConfig;
 use crate::data::synth::{self, DEFAULT_SEED, Preset, SynthConfig};
 use crate::error::{Error, Result};
 use crate::graph::StoredSplit;
-use crate::memory;
-use crate::plan::training_bytes;
-use crate::run::RunDir;
 use crate::run::model::start_of;
 use crate::run::progress::{StageProgress, Unit};
+use crate::run::{RunDir, interrupt};
 use crate::score::{Judged, SideBySide};
 use crate::train::{self, Outcome, RunOptions, ranks};
 
-/// A training that takes up to so many times the memory of the machine goes on with a warning: paper is no measurement.
-const PAPER: f64 = 1.25;
 /// `data.path` of the shipped configurations. Where it is missing a first training makes it.
 const SHIPPED_DATA: &str = "artifacts/data/quickstart";
 
@@ -66,9 +65,18 @@ pub(super) struct Arguments {
     /// option, with a CUDA device each
     #[arg(long, value_name = "N", conflicts_with = "each_window")]
     devices: Option<NonZeroUsize>,
+
+    /// After a Ctrl-C, SIGTERM or SIGHUP, how long a step may go on: one that ends in time is saved, otherwise the
+    /// process ends and leaves the last checkpoint. A second signal ends it at once [default: 30s, or three times as
+    /// long as the longest step so far]
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    grace: Option<Duration>,
 }
 
 pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
+    if let Some(grace) = arguments.grace {
+        interrupt::set_grace(grace);
+    }
     let mut config = match (&arguments.config, &arguments.resume) {
         (None, Some(run)) => RunConfig::load_kept(&RunDir::open(run)?.config(), &arguments.set)?,
         (file, _) => RunConfig::load(&file.clone().unwrap_or_default(), &arguments.set)?,
@@ -104,10 +112,8 @@ pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
     };
     if process.is_none() {
         provide()?;
-        if device == Device::Cpu {
-            check_memory(&config, console)?;
-        }
     }
+    Room::of(device, ranks).check(&config, console)?;
     let from = arguments.from.as_deref().map(|from| start_of(from, &config)).transpose()?;
     let (resume, progress) = (arguments.resume.clone(), console.progress());
     let options = RunOptions { device: description, resume, from, pipeline: None, stretch: None, progress };
@@ -170,47 +176,6 @@ fn each_window<B: GraphBackend + TreeBackend>(
         return Ok(());
     }
     super::print(&SideBySide::new(false, models)?)
-}
-
-/// Says what the training of a network on the processor takes, and refuses one that is far beyond the memory of this
-/// machine. Where data or settings have no such plan, the training itself says what is wrong with them.
-fn check_memory(config: &RunConfig, console: Console) -> Result<()> {
-    let (Ok(bytes), Some(machine)) = (training_bytes(config), memory::of_machine()) else { return Ok(()) };
-    let [wanted, there] = [bytes, machine as f64].map(|bytes| format!("{:.1} GB", bytes / 1e9));
-    let said = format!("memory: the training takes {wanted} on paper, this machine has {there}");
-    let help = smaller(config);
-    if bytes <= machine as f64 {
-        console.note(said);
-        return Ok(());
-    }
-    if bytes <= PAPER * machine as f64 {
-        log::warn!("warning: {said} and may end it; {help}");
-        return Ok(());
-    }
-    Err(Error::Data {
-        what: "memory of this machine".into(),
-        expected: format!("{wanted}, what the training takes on paper"),
-        found: there,
-        help,
-    })
-}
-
-/// What makes the training of a network smaller.
-fn smaller(config: &RunConfig) -> String {
-    let (channels, loader) = match config {
-        RunConfig::Classify(of) => ("model.hidden", Some(&of.loader)),
-        RunConfig::Stage1(of) => ("model.hidden, model.out", Some(&of.loader)),
-        RunConfig::Stage2(of) => ("model.hidden, model.out", Some(&of.loader)),
-        RunConfig::Stage3(_) | RunConfig::Pipeline(_) | RunConfig::Auto(_) => ("model.hidden", None),
-    };
-    let rows = match loader.map(|loader| loader.mode) {
-        Some(LoaderMode::Sampled) => "a smaller loader.batch_size",
-        Some(LoaderMode::Full) if !matches!(config, RunConfig::Classify(_)) => {
-            "loader.mode = \"sampled\" or train.chunk_size"
-        }
-        _ => "loader.mode = \"sampled\"",
-    };
-    format!("set fewer channels ({channels}) or {rows}; graphsieve plan says what takes how much")
 }
 
 /// The marketplace that `graphsieve synth --preset quickstart` makes, for a run on the shipped data path that has

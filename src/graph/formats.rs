@@ -11,6 +11,7 @@ use std::io::{self, BufWriter, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use memmap2::Mmap;
@@ -80,7 +81,28 @@ pub(crate) fn is_temporary(name: &str) -> bool {
 /// that it is in use.
 pub(crate) fn hold(made: &File, path: &Path) -> bool {
     let _ = made.lock();
-    path.exists()
+    let is_there = path.exists();
+    let mut own = OWN.lock().unwrap_or_else(PoisonError::into_inner);
+    own.retain(|path| path.exists());
+    own.extend(is_there.then(|| path.to_owned()));
+    is_there
+}
+
+/// What this process has under temporary names.
+static OWN: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+
+/// Removes what this process has under temporary names, right before it ends. What gets its name at the same moment
+/// keeps it whole: a directory that is removed has another name first.
+pub(crate) fn remove_own() {
+    for path in OWN.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+        let ended = path.with_extension("ended.tmp");
+        let removed = fs::rename(&path, &ended).and_then(|()| match ended.is_dir() {
+            true => fs::remove_dir_all(&ended),
+            false => fs::remove_file(&ended),
+        });
+        // Whoever wrote it may have been faster.
+        let _ = removed;
+    }
 }
 
 /// Removes what processes that were killed left under temporary names in `directory`: what nobody holds, and nobody

@@ -6,14 +6,13 @@ use std::path::Path;
 use burn::tensor::Tensor;
 use graphsieve_kernels::GraphBackend;
 use ndarray::Array2;
-use rayon::prelude::*;
 
-use super::finite::score_of;
 use super::label_input::{beside, by_passes};
 use super::layerwise::HostScored;
 use crate::config::{EMBEDDINGS_FILE, OwnTransform, Stage2Config, Stage2Data, Stage2Input, Stage2Model};
 use crate::error::{Error, Result};
 use crate::graph::{Dataset, Features, Filling, HeteroGraph, NodeType, Spill};
+use crate::metrics::{score_of, scores_of};
 pub use crate::models::attention::edge_inputs;
 use crate::models::attention::{AttentionSpec, Pass, TripleStreamGat, graph_with_edges, inputs_for, read_edges};
 use crate::models::device_graph::{DeviceGraph, check_device};
@@ -138,7 +137,7 @@ pub fn attention_scores<B: GraphBackend>(
     chunk_rows: Option<usize>,
 ) -> Scored<B> {
     let embeddings = model.embed(graph, &ReceptiveField::all(graph), x, Pass { chunk_rows, ..Default::default() });
-    let scores = to_host(model.logits(embeddings.iter().cloned())).into_par_iter().map(score_of).collect();
+    let scores = scores_of(to_host(model.logits(embeddings.iter().cloned())));
     Scored { scores, embeddings }
 }
 

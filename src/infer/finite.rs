@@ -6,12 +6,6 @@ use rayon::prelude::*;
 use crate::error::{Error, Result};
 use crate::graph::{Dataset, Features};
 use crate::live::Part;
-use crate::metrics::sigmoid;
-
-/// The score of a logit; NaN of one that is not finite, which an overflow left: it is no certainty.
-pub fn score_of(logit: f32) -> f32 {
-    if logit.is_finite() { sigmoid(logit) } else { f32::NAN }
-}
 
 /// Fails where a network leaves a node anything else than finite numbers. `values` are rows of so many `columns`, one
 /// for each node of `dataset`, and `what` is said of them.
@@ -73,11 +67,5 @@ mod tests {
             refused.contains("the embedding of payment p") && refused.contains("NaN, and so of 2 of 3"),
             "{refused}"
         );
-    }
-
-    #[test]
-    fn an_infinite_logit_has_no_score() {
-        assert_eq!([0.0, 200.0, -200.0].map(score_of), [0.5, 1.0, 0.0]);
-        assert!([f32::INFINITY, f32::NEG_INFINITY, f32::NAN].map(score_of).iter().all(|score| score.is_nan()));
     }
 }

@@ -26,7 +26,8 @@ pub fn beside<B: Backend>(x: &[Tensor<B, 2>], columns: Vec<Vec<f32>>) -> Vec<Ten
 }
 
 /// Scores and embeddings of all nodes, or at least of those in `wanted`: each by the pass that does not see its label,
-/// which `pass` computes within what is left of `spill`.
+/// which `pass` computes within what is left of `spill`. Nothing of any where the passes give none, since another rank
+/// gets them.
 ///
 /// # Errors
 /// What a pass or a file of `spill` runs into.
@@ -51,7 +52,7 @@ pub fn by_passes(
     for (seen, nodes) in passes.iter().zip(&of_pass).filter(|(_, nodes)| !nodes.is_empty()) {
         let held = all.as_ref().map_or(0, |all| all.embeddings.bytes_in_memory());
         let HostScored { scores, embeddings } = pass(seen, &spill.beside(held))?;
-        let Some(before) = all.take() else {
+        let Some(before) = all.take().filter(|_| !scores.is_empty()) else {
             all = Some(HostScored { scores, embeddings });
             continue;
         };

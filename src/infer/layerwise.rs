@@ -8,11 +8,11 @@ use burn::tensor::{DType, Tensor, TensorData};
 use graphsieve_kernels::{Communicator, GraphBackend};
 use rayon::prelude::*;
 
-use super::finite::score_of;
 use super::label_input::by_passes;
 use crate::error::Result;
 use crate::graph::{Features, HeteroGraph, MatrixWriter, Spill};
 use crate::loader::{Batch, FeatureStore, Job, Loader, LoaderOptions};
+use crate::metrics::scores_of;
 use crate::models::attention::{Pass, TripleStreamGat};
 use crate::models::device_graph::{check_device, check_range};
 use crate::models::graph_part::failed;
@@ -105,7 +105,7 @@ pub fn scores<B: GraphBackend>(
         let rows = spill.beside(input.bytes_in_memory()).zeros(nodes, width)?;
         let embeddings = over_all_nodes(graph, sampler, passes, rows, &mut logits, rank)?;
         if last {
-            return Ok(HostScored { scores: logits.into_par_iter().map(score_of).collect(), embeddings });
+            return Ok(HostScored { scores: scores_of(logits), embeddings });
         }
         input = embeddings;
     }

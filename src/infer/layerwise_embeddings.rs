@@ -19,8 +19,8 @@ use crate::sampler::{Fanout, NeighbourSampler, SamplerConfig};
 /// have all embeddings each.
 ///
 /// # Errors
-/// Features that are not one row per node, or that `dtype` does not hold; a device that failed, or what a thread of the loader ran into; a rank that
-/// fails; a file of `spill`.
+/// Features that are not one row per node, or that `dtype` does not hold; a device that failed, or what a thread of the
+/// loader ran into; a rank that fails; a file of `spill`.
 pub fn embeddings<B: GraphBackend>(
     model: &TripleStreamGae<B>,
     normalisation: &HostNormalisation,

@@ -68,6 +68,8 @@ pub(super) struct Base {
     pub labels: Vec<u8>,
     /// The latest time of any edge.
     pub latest: i64,
+    /// By relation: how many edges at most may lead from a node.
+    pub max_degrees: Vec<Option<usize>>,
     /// By relation: where draws of its rows start from.
     pub keys: Vec<u64>,
     /// The same by node type.
@@ -116,6 +118,7 @@ impl Base {
             looped: relations.iter().map(|of| of.loops.in_range >= of.forward.num_rows().max(1)).collect(),
             ends: relations.iter().map(|relation| [relation.src, relation.dst]).collect(),
             alerts: (0..types.len()).map(|t| alert_of(&dataset, t)).collect(),
+            max_degrees: relations.iter().map(|relation| derived.max_degree(&relation.name)).collect(),
             keys: relations.iter().map(|relation| super::draw::hash_of(&relation.name)).collect(),
             type_keys: types.iter().map(|of| super::draw::hash_of(&of.name)).collect(),
             latest: latest.unwrap_or(i64::MIN),
@@ -163,6 +166,19 @@ impl Base {
             let [src, dst] = self.ends[at];
             dst == node_type && self.of_events[dst] && !self.of_events[src]
         })
+    }
+
+    /// How many edges of a relation lead from a node of its source type; 0 where nothing tells.
+    pub fn out_degree(&self, relation: usize, src: u32) -> usize {
+        let of_kind = |(at, kind): (usize, &Kind)| match kind {
+            Kind::Earlier { named, lists, .. } if *named == relation => Some(lists.of(src).len()),
+            Kind::Told { of, reversed: true } if *of == relation => {
+                let forward = &self.relation(at).forward;
+                Some(if (src as usize) < forward.num_rows() { forward.degree(src as usize) } else { 0 })
+            }
+            _ => None,
+        };
+        self.kinds.iter().enumerate().find_map(of_kind).unwrap_or(0)
     }
 
     /// Whether edges of a relation lead into events that name at most one node in it.

@@ -247,6 +247,10 @@ impl Derived for Columns {
         self.histories.get(relation).copied().unwrap_or(usize::MAX)
     }
 
+    fn max_degree(&self, relation: &str) -> Option<usize> {
+        self.tables.as_ref()?.max_degree(relation)
+    }
+
     fn append(&mut self, events: &[EventAt], edges: &[EdgeAt]) {
         let mut ids = Vec::new();
         for windows in &mut self.windows {

@@ -66,6 +66,7 @@ pub(super) fn snapshot(state: &State) -> State {
         cutoff: state.cutoff,
         latest: state.latest,
         refreshed: state.refreshed.clone(),
+        refreshed_at: state.refreshed_at,
         mark: state.mark,
         journal: None,
     }

@@ -48,6 +48,11 @@ pub trait Derived: Send + Sync {
     /// How many earlier events of the same entity an event is joined to by `earlier_{relation}`.
     fn history(&self, relation: &str) -> usize;
 
+    /// How many nodes at most a value of a shared column joins, whose relation this is.
+    fn max_degree(&self, _relation: &str) -> Option<usize> {
+        None
+    }
+
     /// Takes in what was appended, which cannot fail. An event may come once more, with an entity that was not known
     /// before.
     fn append(&mut self, events: &[EventAt], edges: &[EdgeAt]);

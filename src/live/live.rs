@@ -220,14 +220,15 @@ impl Live {
         if state.base.generation != generation {
             return false;
         }
-        state.refreshed = None;
+        (state.refreshed, state.refreshed_at) = (None, Some(generation));
         state.note(|| Op::Refreshed);
         true
     }
 
     /// Whether what was refreshed last is of the base that there is now.
     pub fn is_refreshed(&self) -> bool {
-        self.read().refreshed.is_none()
+        let state = self.read();
+        state.refreshed_at == Some(state.base.generation)
     }
 
     /// Number of the base, counted from 0.
@@ -253,7 +254,7 @@ impl Live {
             let help = "the file belongs to another directory; remove it and refresh the embeddings";
             return Err(Error::format(path, "file length", expected, found, help));
         }
-        state.refreshed = Some(Arc::new(bytemuck::pod_collect_to_vec(&bytes)));
+        (state.refreshed, state.refreshed_at) = (Some(Arc::new(bytemuck::pod_collect_to_vec(&bytes))), None);
         Ok(())
     }
 
@@ -317,7 +318,8 @@ impl Live {
         }
         let derived = rebaser(&dataset)?;
         let mut next = State::new(dataset, derived, copy.base.generation + 1)?;
-        (next.cutoff, next.mark, next.refreshed) = (copy.cutoff, copy.mark, refreshed.map(Arc::new));
+        (next.cutoff, next.mark) = (copy.cutoff, copy.mark);
+        (next.refreshed, next.refreshed_at) = (refreshed.map(Arc::new), copy.refreshed_at);
         Ok((next, Arc::new(origins)))
     }
 
@@ -428,6 +430,7 @@ fn again(state: &mut State, op: Op, origins: &Arc<Vec<u32>>) -> Result<()> {
         Op::Refreshed => {
             let is_same = origins.iter().zip(0..).all(|(&origin, own)| origin == own);
             state.refreshed = (!is_same).then(|| origins.clone());
+            state.refreshed_at = state.base.generation.checked_sub(1);
         }
         Op::Mark(position) => state.mark = position,
     }

@@ -28,7 +28,8 @@ pub struct Appended {
     pub edges: usize,
     /// Rows that repeat what was there.
     pub repeated: usize,
-    /// Edges from an event to one that is not later, which are left out.
+    /// Edges that are left out: from an event to one that is not later, and from a value of a shared column that joins
+    /// `max_degree` nodes already.
     pub left_out: usize,
 }
 
@@ -73,6 +74,8 @@ struct Planner<'a, 'v> {
     new_edges: HashMap<(usize, u32, u32), Vec<usize>>,
     /// New edges by relation and destination, where that names one.
     named: HashMap<(usize, u32), u32>,
+    /// How many new edges lead from a node, by relation and node, where there may be so many.
+    from: HashMap<(usize, u32), usize>,
 }
 
 fn refused(what: String, expected: impl Into<String>, found: impl Into<String>, help: &str) -> Refused {
@@ -99,6 +102,7 @@ pub(super) fn plan<'a>(view: View, rows: &'a [Row], until: Until) -> Result<Plan
         added: vec![Vec::new(); types],
         new_edges: HashMap::new(),
         named: HashMap::new(),
+        from: HashMap::new(),
     };
     for row in rows {
         if let Row::Node(row) = row {
@@ -307,6 +311,10 @@ impl<'a> Planner<'a, '_> {
                 return Err(duplicate(what(), "one source", found, help));
             }
         }
+        if base.max_degrees[of].is_some_and(|most| self.out_degree(of, src) >= most) {
+            self.plan.counts.left_out += 1;
+            return Ok(());
+        }
         self.push(edge);
         if base.symmetric[of] && src != dst {
             self.push(NewEdge { src: dst, dst: src, ..edge });
@@ -338,7 +346,17 @@ impl<'a> Planner<'a, '_> {
         }
     }
 
+    /// How many edges lead from a node, these rows included. What left since the base was made still counts.
+    fn out_degree(&self, relation: usize, src: u32) -> usize {
+        let appended: usize = self.view.layers().map(|layer| layer.edges[relation].out.get(src).len()).sum();
+        let new = self.from.get(&(relation, src)).copied().unwrap_or(0);
+        self.view.base().out_degree(relation, src) + appended + new
+    }
+
     fn push(&mut self, edge: NewEdge<'a>) {
+        if self.view.base().max_degrees[edge.relation].is_some() {
+            *self.from.entry((edge.relation, edge.src)).or_default() += 1;
+        }
         self.new_edges.entry((edge.relation, edge.src, edge.dst)).or_default().push(self.plan.edges.len());
         self.plan.edges.push(edge);
     }

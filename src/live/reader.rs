@@ -87,13 +87,7 @@ impl RowReader {
     /// [`Error::Io`]; [`Error::Format`] for an import that was changed or is of another version; [`Error::Data`] for
     /// one that does not belong to the data.
     pub fn open(run: &Path, data: &Path, dataset: &Dataset) -> Result<Self> {
-        let tables = match RowTables::open(data)? {
-            Some(tables) => Some(tables),
-            None if dataset.events.is_some() || dataset.feature_names.is_some() => {
-                RowTables::open(run)?.filter(|tables| dataset.feature_names.as_deref() == Some(tables.columns()))
-            }
-            None => None,
-        };
+        let tables = RowTables::of_data(data, run, dataset.feature_names.as_deref())?;
         let may_lack = run.join(FILLING_FILE).is_file();
         match tables {
             Some(tables) => Self::of_tables(tables, dataset),

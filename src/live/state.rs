@@ -31,6 +31,8 @@ pub(super) struct State {
     pub latest: i64,
     /// By global id of the base: the node in the data that were refreshed last; without it all are those.
     pub refreshed: Option<Arc<Vec<u32>>>,
+    /// The generation of the base that was refreshed last; `None` of one of an earlier process.
+    pub refreshed_at: Option<u64>,
     /// Where in a log the last change stands.
     pub mark: u64,
     /// What was changed since a compaction began.
@@ -65,6 +67,7 @@ impl State {
             cutoff: i64::MIN,
             latest: base.latest,
             refreshed: None,
+            refreshed_at: Some(generation),
             mark: 0,
             journal: None,
             base: Arc::new(base),

@@ -520,6 +520,9 @@ fn labels_come_later_and_rows_of_the_last_refresh_stay_known() {
     assert!(!grown.is_refreshed());
     assert!(grown.refreshed(generation) && !grown.refreshed(generation - 1) && grown.is_refreshed());
     assert!(refreshed("payment:late").is_some());
+    // So is a base that has the same nodes.
+    grown.compact(&parent.path().join("next"), None).unwrap();
+    assert!(!grown.is_refreshed() && refreshed("payment:late").is_some());
 }
 
 /// Users who buy things over time, and both directions.

@@ -4,15 +4,11 @@
 //! is in the thread that trains, where the batch is taken, on the communicator of the gradients: threads of the loader
 //! only make the lists, so that all ranks call the same in the same order.
 
-use burn::tensor::{DType, Tensor, TensorData};
+use burn::tensor::{DType, Int, Tensor, TensorData};
 use graphsieve_kernels::{CollectiveError, Communicator, GraphBackend, SampleBackend, autodiff_turn};
 
 use super::window::Update;
 use crate::graph::NodeType;
-use crate::models::parameters::to_host;
-
-/// Numbers travel as floats, in two halves that every f32 holds.
-const HALF: u32 = 1 << 16;
 
 /// Which rank has which rows: they are dealt out, so that each has as many of every type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,7 +71,8 @@ pub(super) struct Part<B: SampleBackend> {
 }
 
 impl<B: GraphBackend> Part<B> {
-    /// The rows of `request`, those of rank 0 first. All ranks come with a request, which may be empty.
+    /// The rows of `request`, those of rank 0 first. All ranks come with a request, which may be empty. The host waits for
+    /// the counts alone; a failure of what comes behind them is told where the ranks settle.
     ///
     /// # Errors
     /// A rank that fails.
@@ -84,35 +81,28 @@ impl<B: GraphBackend> Part<B> {
         let _turn = autodiff_turn();
         let (device, ranks) = (self.rows.device(), self.deal.ranks);
         let asked: Vec<usize> = request.asked.iter().map(Vec::len).collect();
-        let counts = halves::<B>(asked.iter().map(|&count| count as u32), &device).reshape([1, 2 * ranks]);
-        let counts = to_host(rank.all_gather_rows(counts, &vec![1; ranks])?);
-        let count = |of: usize| {
-            let at = 2 * (of * ranks + self.deal.rank);
-            counts[at] as usize * HALF as usize + counts[at + 1] as usize
-        };
-        let wanted: Vec<usize> = (0..ranks).map(count).collect();
-        let rows = halves::<B>(request.asked.into_iter().flatten(), &device);
-        let rows = rank.all_to_all_rows(rows, &asked, &wanted)?;
+        let counts = column::<B>(asked.iter().map(|&count| count as u32), &device).reshape([1, ranks]);
+        let counts: Vec<u32> = rank.all_gather_ids(counts, &vec![1; ranks])?.into_data().iter().collect();
+        let wanted: Vec<usize> = (0..ranks).map(|of| counts[of * ranks + self.deal.rank] as usize).collect();
+        let rows = column::<B>(request.asked.into_iter().flatten(), &device);
+        let rows = rank.all_to_all_ids_queued(rows, &asked, &wanted)?;
         let (all, width) = (wanted.iter().sum(), self.rows.dims()[1]);
         let rows = match all * width {
             // No device takes a launch over nothing.
             0 => Tensor::empty([all, width], (&device, self.rows.dtype())),
-            _ => {
-                let half = |at: usize| rows.clone().narrow(1, at, 1).reshape([all]).int();
-                self.rows.clone().select(0, half(0) * HALF as i32 + half(1))
-            }
+            _ => self.rows.clone().select(0, rows.reshape([all])),
         };
-        rank.all_to_all_rows(rows, &wanted, &asked)
+        rank.all_to_all_rows_queued(rows, &wanted, &asked)
     }
 }
 
-/// A row of two halves for each number.
-fn halves<B: SampleBackend>(numbers: impl Iterator<Item = u32>, device: &B::Device) -> Tensor<B, 2> {
-    let halves: Vec<f32> = numbers.flat_map(|number| [number / HALF, number % HALF].map(|half| half as f32)).collect();
-    let options = (device, DType::F32);
-    match halves.len() / 2 {
-        0 => Tensor::empty([0, 2], options),
-        rows => Tensor::from_data(TensorData::new(halves, [rows, 2]), options),
+/// A column of `numbers`.
+fn column<B: SampleBackend>(numbers: impl Iterator<Item = u32>, device: &B::Device) -> Tensor<B, 2, Int> {
+    let numbers: Vec<i32> = numbers.map(|number| number as i32).collect();
+    let options = (device, DType::I32);
+    match numbers.len() {
+        0 => Tensor::empty([0, 1], options),
+        rows => Tensor::from_data(TensorData::new(numbers, [rows, 1]), options),
     }
 }
 
@@ -122,11 +112,11 @@ mod tests {
     use graphsieve_kernels::COLLECTIVE_DEADLINE;
 
     use super::*;
+    use crate::models::parameters::to_host;
 
     #[test]
     fn every_rank_gets_the_rows_that_it_asks_for_in_the_order_of_its_nodes() {
-        // A rank has more rows than a half counts.
-        let nodes = 9 * HALF as usize;
+        let nodes = 999;
         let types = [("a", 0, 5), ("b", 5, nodes - 5)].map(|(name, offset, count)| NodeType {
             name: name.into(),
             offset,

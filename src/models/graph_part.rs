@@ -9,10 +9,9 @@ use burn::backend::Autodiff;
 use burn::tensor::backend::Backend;
 use burn::tensor::{DType, Tensor};
 use graphsieve_kernels::{Age, CollectiveError, Communicator, DropEdge, EdgeRows, GraphBackend};
-use rayon::prelude::*;
 
 use super::device_graph::{DeviceGraph, DeviceRelation, csr, refused};
-use super::parameters::to_host;
+use super::parameters::rows_to_host;
 use crate::error::{Error, Result};
 use crate::graph::{Ages, EdgeMatrix, HeteroGraph, NodeType, Relation};
 use crate::nn::{Block, KeptRows, ages_between, edge_ages, edge_values, node_times};
@@ -66,6 +65,22 @@ impl Division {
     /// How many nodes of all types each rank computes.
     fn totals(&self) -> Vec<usize> {
         (0..self.ranks()).map(|rank| (0..self.starts.len()).map(|t| self.nodes(t, rank).len()).sum()).collect()
+    }
+
+    /// The nodes in the order of the whole graph, as ranges of places among all nodes, see [`places`](Self::places).
+    fn pieces(&self) -> Vec<Range<usize>> {
+        let mut first = 0;
+        let mut pieces: Vec<(usize, Range<usize>)> = Vec::new();
+        for rank in 0..self.ranks() {
+            for t in 0..self.starts.len() {
+                let count = self.nodes(t, rank).len();
+                pieces.push((t, first..first + count));
+                first += count;
+            }
+        }
+        // Stable: those of a type stay in the order of the ranks.
+        pieces.sort_by_key(|(t, _)| *t);
+        pieces.into_iter().map(|(_, piece)| piece).collect()
     }
 
     /// By node of the whole graph: its place among all nodes, those of one rank behind those of another.
@@ -244,23 +259,23 @@ impl<B: GraphBackend> GraphPart<B> {
         let own: Vec<Tensor<B, 2>> = own.into_iter().filter(|rows| rows.dims()[0] > 0).collect();
         rank.all_gather_rows_after(Tensor::cat(own, 0), &self.division.totals(), before.last())
     }
-}
 
-/// The rows of all nodes by their numbers, out of a matrix `[nodes, width]` of all ranks where each has its place.
-///
-/// # Errors
-/// A rank that fails.
-pub fn by_node<B: GraphBackend>(rows: Tensor<B, 2>, places: &[u32], rank: &Communicator<B::Plain>) -> Result<Vec<f32>> {
-    let rows = to_host(rows);
-    rank.settled().map_err(failed)?;
-    let width = rows.len() / places.len().max(1);
-    if width == 0 {
-        return Ok(Vec::new());
+    /// The rows of all nodes by their numbers, on the host of rank 0, out of a matrix of all ranks as
+    /// [`gathered_at_last`](Self::gathered_at_last) gives it. The others, which only have their part in it, get none.
+    ///
+    /// # Errors
+    /// A rank that fails.
+    pub fn on_first_host(&self, rows: Tensor<B, 2>, rank: &Communicator<B::Plain>) -> Result<Vec<f32>> {
+        let pieces = match rank.rank() {
+            0 => self.division.pieces(),
+            _ => Vec::new(),
+        };
+        // No device takes a launch over nothing.
+        let pieces = pieces.into_iter().filter(|piece| !piece.is_empty());
+        let by_node = rows_to_host(pieces.map(|piece| rows.clone().narrow(0, piece.start, piece.len())).collect());
+        rank.settled().map_err(failed)?;
+        Ok(by_node)
     }
-    let mut by_node = vec![0f32; places.len() * width];
-    let copy = |(to, &place): (&mut [f32], &u32)| to.copy_from_slice(&rows[place as usize * width..][..width]);
-    by_node.par_chunks_mut(width).zip(places).with_min_len(1 << 14).for_each(copy);
-    Ok(by_node)
 }
 
 /// What a training says of an exchange that gave nothing.
@@ -302,6 +317,7 @@ mod tests {
         let of_three = Division::balanced(&graph, 3).unwrap();
         assert_eq!([0, 1, 2].map(|rank| of_three.nodes(0, rank)), [0..4, 4..6, 6..6]);
         assert_eq!(of_three.places(graph.node_types()), [0, 1, 2, 3, 5, 6, 4, 7, 8]);
+        assert_eq!(of_three.pieces().into_iter().flatten().collect::<Vec<usize>>(), [0, 1, 2, 3, 5, 6, 4, 7, 8]);
         assert_eq!(Division::balanced(&graph, 40), None, "more ranks than nodes");
         assert_eq!(Division::balanced(&graph, 1).unwrap().nodes(0, 0), 0..6);
     }

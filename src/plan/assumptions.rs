@@ -1,7 +1,7 @@
 //! What goes into the figures of a plan, in words.
 
 use super::model::Model;
-use super::report::{PlanOptions, Way};
+use super::report::{EXCHANGE_MS, PlanOptions, Way};
 use crate::error::grouped;
 
 /// What goes into the figures, and what does not.
@@ -14,14 +14,14 @@ pub(super) fn of(model: &Model<'_>, options: &PlanOptions) -> Vec<String> {
     let compute = match options.epoch {
         Some(ms) if options.scale == 1.0 => format!("compute: {ms} ms on one device, as measured (--epoch)"),
         Some(ms) => format!(
-            "compute: {ms} ms on one device, as measured (--epoch) on the data as they are, times the bytes of the \
-             layers of a graph {} times as large",
+            "compute: {ms} ms on one device, as measured (--epoch) on the data as they are; what of it is no launches, \
+             times the bytes of the layers of a graph {} times as large",
             options.scale
         ),
         None => format!(
-            "compute: {gb:.1} GB that the layers move, forward and backward, at the device's copy rate of {} GB/s. \
-             Measured epochs of whole graphs took one and a half to four times as long, those of mini-batches of Stage 2 eight \
-             times: --epoch MS, as a training says at its end or `bench scale --devices 1` of Stage 2, is better",
+            "compute: {gb:.1} GB that the layers move, forward and backward, at the device's copy rate of {} GB/s, and \
+             launches. Measured epochs took 1.3 to 2.1 times as long: --epoch MS, as a training says at its end or \
+             `bench scale --devices 1` of Stage 2, is better",
             rates.device
         ),
     };
@@ -31,9 +31,20 @@ pub(super) fn of(model: &Model<'_>, options: &PlanOptions) -> Vec<String> {
     };
     let mut lines = vec![
         compute,
+        match model.way {
+            Way::MiniBatches if options.epoch.is_some() => {
+                "launches: what the measured epoch takes longer than for its bytes; every device has all of them".to_owned()
+            }
+            _ => format!(
+                "launches: {:.2} ms of an epoch, {} us of the host for each kernel (--launch-time), of which every device \
+                 has all; kernels as they were counted in Stage 2",
+                model.launch_ms(options.epoch, rates),
+                rates.launch
+            ),
+        },
         format!(
-            "exchanges: {link}; between hosts {} GB/s a device (the default, 50, is 400 Gbit/s, assumed and never \
-             measured); more than two devices and several hosts have not been measured",
+            "exchanges: {EXCHANGE_MS} ms for each, {link}; between hosts {} GB/s a device (the default, 50, is 400 \
+             Gbit/s, assumed and never measured); more than four devices and several hosts have not been measured",
             rates.network
         ),
         match model.way == Way::AllRows && model.network.crosses_beside {
@@ -48,8 +59,8 @@ pub(super) fn of(model: &Model<'_>, options: &PlanOptions) -> Vec<String> {
     if model.way != Way::MiniBatches {
         lines.push(
             "scoring: what a device holds while it scores its rows for a validation or at the end, an upper bound; \
-             all nodes forward alone over all edges take as long as their bytes at the device's copy rate (of Stage 2 \
-             on an H200 18.2 ms, where 23.8 were measured)"
+             all nodes forward alone over all edges take their launches and their bytes at the device's copy rate (of Stage 2 \
+             on an H200 19.0 ms, where 23.8 were measured)"
                 .to_owned(),
         );
     }
@@ -69,8 +80,7 @@ pub(super) fn of(model: &Model<'_>, options: &PlanOptions) -> Vec<String> {
         )],
         Way::MiniBatches => vec![
             format!(
-                "{:.0} mini-batches of about {} rows of features on one device, estimated from degrees; what a measured \
-                 epoch takes longer than for its bytes is taken to be launches, which every device has in full",
+                "{:.0} mini-batches of about {} rows of features on one device, estimated from degrees",
                 model.steps(),
                 grouped(alone.fetched as usize)
             ),

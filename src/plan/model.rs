@@ -2,8 +2,8 @@
 
 use super::field::{Nodes, Scaled};
 use super::network::Network;
-use super::report::{Batches, Bottleneck, Memory, PlanOptions, PlanReport, PlanRow, Rates, Scoring, Way};
-use super::work::{Layer, Visited};
+use super::report::{Batches, Bottleneck, EXCHANGE_MS, Memory, PlanOptions, PlanReport, PlanRow, Rates, Scoring, Way};
+use super::work::{Layer, Visited, bytes_of_marks, launches_of_layers, launches_of_loss};
 use crate::config::{LoaderMode, Rows, RunConfig, Transfer};
 use crate::error::Result;
 use crate::graph::Sizes;
@@ -122,6 +122,24 @@ impl<'a> Model<'a> {
         }
     }
 
+    /// What of an epoch on one device launches take, in ms: no more than it was measured with. Of mini-batches, whose
+    /// kernels are small, all that it takes longer than for its bytes.
+    pub fn launch_ms(&self, measured: Option<f64>, rates: Rates) -> f64 {
+        if let (Way::MiniBatches, Some(ms)) = (self.way, measured) {
+            return (ms - self.epoch_bytes() / (1e6 * rates.device)).max(0.0);
+        }
+        let of_layers = launches_of_layers(self.sizes, self.network.layers.len(), true);
+        let launches = of_layers + launches_of_loss(self.way == Way::AllRows);
+        (1e-3 * rates.launch * self.steps() * launches).min(measured.unwrap_or(f64::INFINITY))
+    }
+
+    /// An epoch on one device, in ms, where `measured` takes `ms`.
+    pub fn on_one(&self, ms: f64, measured: &Self, rates: Rates) -> f64 {
+        let launches = measured.launch_ms(Some(ms), rates);
+        let larger = self.epoch_bytes() / measured.epoch_bytes().max(1.0);
+        launches * self.steps() / measured.steps() + (ms - launches) * larger
+    }
+
     /// Bytes of an epoch on one device.
     pub fn epoch_bytes(&self) -> f64 {
         self.steps() * self.step(1.0).bytes
@@ -181,6 +199,9 @@ impl<'a> Model<'a> {
             Way::MiniBatches => fetched * self.width as f64,
             _ => self.nodes() * network.at_hand,
         };
+        if way == Way::ReachableRows {
+            bytes += bytes_of_marks(self.nodes());
+        }
         Step { bytes, fetched, activations: results + inputs * element }
     }
 
@@ -235,8 +256,8 @@ impl<'a> Model<'a> {
         bytes / all * ((here - 1.0) / link + (all - here) / rates.network) / 1e6
     }
 
-    /// Exchanges of an epoch: their number, bytes of their results, and milliseconds until sums of gradients of the
-    /// parameters and until rows have arrived.
+    /// Exchanges of an epoch: their number, bytes of their results, and milliseconds until all have begun and sums of
+    /// gradients of the parameters have arrived, and until rows have.
     fn exchanged(&self, ranks: usize, per_host: usize, rates: Rates, step: &Step) -> (f64, f64, [f64; 2]) {
         let (all, here) = (ranks as f64, ranks.min(per_host) as f64);
         let (away, link) = (all - here, rates.link_of(ranks.min(per_host)));
@@ -253,16 +274,18 @@ impl<'a> Model<'a> {
             // How many rows, which, and the rows.
             let rows = step.fetched * self.row_bytes();
             let sent = self.gather_ms(rows, ranks, per_host, rates);
-            return (calls + 3.0 * steps, bytes + steps * rows, [ms, steps * sent]);
+            let calls = calls + 3.0 * steps;
+            return (calls, bytes + steps * rows, [ms + calls * EXCHANGE_MS, steps * sent]);
         }
         if self.way != Way::AllRows {
-            return (calls, bytes, [ms, 0.0]);
+            return (calls, bytes, [ms + calls * EXCHANGE_MS, 0.0]);
         }
         // Every device sends its rows to every other one, and gradients of a device's rows come to it from all others.
         let rows = self.rows_exchanged();
         let exchanges = (self.network.gathered.len() * self.sizes.node_types.len() + 1) as f64;
         let both = 2.0 * self.gather_ms(rows, ranks, per_host, rates);
-        (calls + 2.0 * exchanges, bytes + rows + rows / all, [ms, both])
+        let calls = calls + 2.0 * exchanges;
+        (calls, bytes + rows + rows / all, [ms + calls * EXCHANGE_MS, both])
     }
 
     /// Bytes of the rows of all nodes that devices give each other in a pass.
@@ -278,7 +301,8 @@ impl<'a> Model<'a> {
 
     /// Scores of all nodes, forward alone over all edges; none where that goes layer by layer through host memory.
     fn scoring(&self, ranks: usize, per_host: usize, rates: Rates) -> Option<Scoring> {
-        let compute = self.all_rows(ranks as f64, false) / (1e6 * rates.device);
+        let launches = launches_of_layers(self.sizes, self.network.layers.len(), false);
+        let compute = self.all_rows(ranks as f64, false) / (1e6 * rates.device) + 1e-3 * rates.launch * launches;
         let exchange = match ranks {
             1 => 0.0,
             _ => self.gather_ms(self.rows_exchanged(), ranks, per_host, rates),
@@ -290,10 +314,8 @@ impl<'a> Model<'a> {
     /// The epoch on `ranks` devices, `per_host` of them on a host; `one` is what it takes on one device, in ms.
     pub fn row(&self, ranks: usize, per_host: usize, rates: Rates, one: Option<f64>) -> PlanRow {
         let (way, step, alone) = (self.way, self.step(ranks as f64), self.step(1.0));
-        let by_bytes = self.epoch_bytes() / (1e6 * rates.device);
-        let one = one.unwrap_or(by_bytes);
-        // What mini-batches take longer than for their bytes is launches of small kernels: each device has all of them.
-        let launches = if way == Way::MiniBatches { (one - by_bytes).max(0.0) } else { 0.0 };
+        let launches = self.launch_ms(one, rates);
+        let one = one.unwrap_or(launches + self.epoch_bytes() / (1e6 * rates.device));
         let compute_ms = launches + (one - launches) * step.bytes / alone.bytes.max(1.0);
         let (calls, bytes, [sums_ms, rows_ms]) = match ranks {
             1 => (0.0, 0.0, [0.0; 2]),
@@ -327,6 +349,7 @@ impl<'a> Model<'a> {
             calls,
             bytes,
             compute_ms,
+            launch_ms: launches,
             exchange_ms,
             hidden_ms,
             epoch_ms,

@@ -104,9 +104,7 @@ impl<'a> Network<'a> {
 
 fn auto_encoder<'a>(config: &'a Stage1Config, sizes: &Sizes, width: usize, scale: f64) -> Network<'a> {
     let (hidden, out, whole) = (config.model.hidden, config.model.out, config.train.chunk_size.is_none());
-    // Relations into a node, on average.
-    let into = sizes.relations.iter().map(|of| sizes.node_types[of.dst].count as f64).sum::<f64>();
-    let into = into / (sizes.nodes() as f64).max(1.0);
+    let into = relations_into(sizes);
     let sums = if whole { hidden as f64 * into } else { 0.0 };
     let layers = vec![
         LayerShape { kind: Kind::Sums, input: width, output: hidden, columns: hidden as f64 },
@@ -153,6 +151,12 @@ fn auto_encoder<'a>(config: &'a Stage1Config, sizes: &Sizes, width: usize, scale
     }
 }
 
+/// Relations into a node, on average.
+fn relations_into(sizes: &Sizes) -> f64 {
+    let into = sizes.relations.iter().map(|of| sizes.node_types[of.dst].count as f64).sum::<f64>();
+    into / (sizes.nodes() as f64).max(1.0)
+}
+
 fn attention<'a>(config: &'a Stage2Config, sizes: &Sizes, width: usize, scale: f64) -> Network<'a> {
     let (hidden, out) = (config.model.hidden, config.model.out);
     // In chunks of rows there are whole results alone.
@@ -161,8 +165,11 @@ fn attention<'a>(config: &'a Stage2Config, sizes: &Sizes, width: usize, scale: f
         Some(_) => [hidden, out],
     };
     let element = dtype(config.train.precision).size();
-    let layer =
-        |input, output, columns: usize| LayerShape { kind: Kind::Attention, input, output, columns: columns as f64 };
+    let again = config.model.recompute && config.train.chunk_size.is_none();
+    let kind = Kind::Attention { again };
+    // The sums of positive scores of every relation, which are not kept.
+    let left_out = if again { element as f64 * relations_into(sizes) * (width + hidden) as f64 } else { 0.0 };
+    let layer = |input, output, columns: usize| LayerShape { kind, input, output, columns: columns as f64 };
     let labels = match config.split.source {
         SplitSource::Masks => in_masks(sizes, config.split.index, scale),
         SplitSource::Random => None,
@@ -192,7 +199,7 @@ fn attention<'a>(config: &'a Stage2Config, sizes: &Sizes, width: usize, scale: f
         parameters: (weights + streams * 2 * (hidden + out) + out + 1) as f64,
         kept: 1.0 - config.drop_edge.rate,
         at_hand: 0.0,
-        trained: (2 * element * (columns[0] + columns[1])) as f64,
+        trained: (2 * element * (columns[0] + columns[1])) as f64 - left_out,
         crosses_beside: crosses_beside(sizes, config.train.chunk_size.is_none() && config.model.heads == 1),
         gathered: vec![hidden],
         result: 1,
@@ -256,7 +263,7 @@ fn classifier<'a>(config: &'a ClassifyConfig, sizes: &Sizes, width: usize, scale
         Kind::Projected { own: true, .. } => vec![of.input],
         Kind::Projected { width, .. } => vec![width],
         Kind::Wavelets { order } => vec![of.output; order * relations],
-        Kind::Attention | Kind::Sums | Kind::Dense => vec![],
+        Kind::Attention { .. } | Kind::Sums | Kind::Dense => vec![],
     };
     let parameters = |of: &LayerShape| match of.kind {
         Kind::Projected { width, own, .. } => {
@@ -264,7 +271,7 @@ fn classifier<'a>(config: &'a ClassifyConfig, sizes: &Sizes, width: usize, scale
             of.input * (relations * width + nodes * of.output) + nodes.max(1) * of.output
         }
         Kind::Wavelets { order } => relations * (order + 1) * of.input * of.output + of.output,
-        Kind::Attention | Kind::Sums | Kind::Dense => of.input * of.output + of.output,
+        Kind::Attention { .. } | Kind::Sums | Kind::Dense => of.input * of.output + of.output,
     };
     let labels = match &config.split {
         ClassifySplit::Masks { index } => in_masks(sizes, *index, scale),

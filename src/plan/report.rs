@@ -23,7 +23,7 @@ pub struct PlanOptions {
     pub scale: f64,
 }
 
-/// GB/s.
+/// GB/s and microseconds.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Rates {
     /// What a device copies in its memory.
@@ -32,11 +32,16 @@ pub struct Rates {
     pub link: Option<f64>,
     /// What arrives at a device from other hosts.
     pub network: f64,
+    /// Microseconds of the host for each kernel that it launches.
+    pub launch: f64,
 }
+
+/// Milliseconds until even the smallest exchange has ended: 1 MiB summed up by 2 and by 4 H200.
+pub(super) const EXCHANGE_MS: f64 = 0.05;
 
 impl Default for Rates {
     fn default() -> Self {
-        Self { device: 4050.0, link: None, network: 50.0 }
+        Self { device: 4050.0, link: None, network: 50.0, launch: 12.0 }
     }
 }
 
@@ -100,7 +105,7 @@ pub struct Batches {
 #[serde(rename_all = "snake_case")]
 pub enum Bottleneck {
     DeviceMemory,
-    /// Those of mini-batches, which the host launches one by one.
+    /// What the host takes to launch kernels one by one, all of them for every device.
     SmallKernels,
     /// What every device does as if it were alone.
     Undivided,
@@ -120,6 +125,8 @@ pub struct PlanRow {
     pub calls: f64,
     pub bytes: f64,
     pub compute_ms: f64,
+    /// Of that, launches of kernels, which are as many on every device.
+    pub launch_ms: f64,
     pub exchange_ms: f64,
     /// Of that, what crosses while the device computes.
     pub hidden_ms: f64,
@@ -166,7 +173,7 @@ impl fmt::Display for Bottleneck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Bottleneck::DeviceMemory => "device memory bandwidth",
-            Bottleneck::SmallKernels => "small kernels",
+            Bottleneck::SmallKernels => "launches of kernels",
             Bottleneck::Undivided => "what is not divided",
             Bottleneck::Link => "link",
             Bottleneck::Network => "network",

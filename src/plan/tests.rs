@@ -37,10 +37,11 @@ fn electronics() -> Sizes {
     }
 }
 
-/// The table in `src/bench/RESULTS.md`, "Several devices". Its epochs of all rows on two devices have chosen the one
-/// constant, `HIDDEN_SHARE`; its memory has fitted nothing.
+/// The tables in `src/bench/RESULTS.md`, "Several devices", from the epochs on one device of the graph as it is. Those of
+/// all rows on two H200 have chosen one constant, `HIDDEN_SHARE`, and those of one H200 on two sizes of the graph another,
+/// the time of a launch; memory has fitted nothing.
 #[test]
-fn epochs_and_memory_on_two_devices_are_within_a_fifth_of_what_was_measured() {
+fn epochs_and_memory_on_several_devices_are_within_a_fifth_of_what_was_measured() {
     let mut config = Stage2Config::new("electronics");
     config.data.input = Stage2Input::Features;
     let (sizes, mut reachable) = (electronics(), config.clone());
@@ -49,21 +50,45 @@ fn epochs_and_memory_on_two_devices_are_within_a_fifth_of_what_was_measured() {
     sampled.loader.mode = LoaderMode::Sampled;
     let mut half = config.clone();
     half.train.precision = Precision::F16;
-    let [config, half, reachable, sampled] = [config, half, reachable, sampled].map(RunConfig::Stage2);
-    let rows = |config: &RunConfig, scale: f64, one: Option<f64>| {
-        let model = Model::of(config, &sizes, 128, scale, None).unwrap();
-        [1, 2].map(|ranks| model.row(ranks, 2, Rates::default(), one))
-    };
-    for (config, scale, [one, two]) in [
-        (&config, 1.0, [27.6, 18.4]),
-        (&half, 1.0, [20.6, 15.0]),
-        (&config, 8.0, [200.3, 126.7]),
-        (&sampled, 1.0, [40.1, 36.6]),
-    ] {
-        let [alone, both] = rows(config, scale, Some(one));
-        let error = both.epoch_ms / two - 1.0;
-        assert!(error.abs() < 0.2 && (alone.epoch_ms / one - 1.0).abs() < 1e-12, "{error}: {both:?}");
+    let mut repeating = config.clone();
+    repeating.model.recompute = true;
+    let configs = [config, half, reachable, sampled, repeating];
+    let [config, half, reachable, sampled, repeating] = configs.map(RunConfig::Stage2);
+    let (model, rates) = (|config, scale| Model::of(config, &sizes, 128, scale, None).unwrap(), Rates::default());
+    let h200 = [
+        (&config, 1.0, 27.6, 2, 18.4),
+        (&half, 1.0, 20.6, 2, 15.0),
+        (&reachable, 1.0, 8.77, 2, 6.99),
+        (&config, 2.0, 27.6, 1, 52.9),
+        (&config, 4.0, 27.6, 2, 64.5),
+        (&config, 8.0, 27.6, 1, 200.3),
+        (&config, 8.0, 27.6, 2, 126.7),
+        (&reachable, 8.0, 8.77, 1, 22.4),
+        (&reachable, 8.0, 8.77, 2, 17.7),
+        (&sampled, 1.0, 40.1, 2, 36.6),
+    ];
+    let h100 = [
+        (&config, 1.0, 31.9, 2, 21.2),
+        (&config, 1.0, 31.9, 4, 15.0),
+        (&half, 1.0, 22.2, 2, 16.0),
+        (&half, 1.0, 22.2, 4, 12.7),
+        (&reachable, 1.0, 9.38, 2, 7.77),
+        (&reachable, 1.0, 9.38, 4, 6.41),
+        (&config, 2.0, 31.9, 1, 61.1),
+        (&config, 4.0, 31.9, 2, 75.4),
+        (&config, 8.0, 31.9, 2, 149.1),
+        (&config, 8.0, 31.9, 4, 97.6),
+        (&reachable, 8.0, 9.38, 4, 15.1),
+    ];
+    for (config, scale, one, ranks, measured) in h200.into_iter().chain(h100) {
+        let planned = model(config, scale);
+        let one = planned.on_one(one, &model(config, 1.0), rates);
+        let row = planned.row(ranks, ranks, rates, Some(one));
+        let error = row.epoch_ms / measured - 1.0;
+        assert!(error.abs() < 0.2, "{ranks} devices, {measured} ms: {error}: {row:?}");
+        assert!((planned.row(1, 1, rates, Some(one)).epoch_ms / one - 1.0).abs() < 1e-12);
     }
+    let rows = |config, scale| [1, 2].map(|ranks| model(config, scale).row(ranks, 2, rates, None));
     for (config, scale, measured) in [
         (&config, 1.0, [8.43, 5.58]),
         (&half, 1.0, [4.39, 3.17]),
@@ -71,14 +96,18 @@ fn epochs_and_memory_on_two_devices_are_within_a_fifth_of_what_was_measured() {
         (&reachable, 1.0, [1.94, 1.92]),
         (&sampled, 1.0, [1.14, 0.95]),
     ] {
-        for (row, measured) in rows(config, scale, None).iter().zip(measured) {
+        for (row, measured) in rows(config, scale).iter().zip(measured) {
             let error = row.memory.epoch() / (1e9 * measured) - 1.0;
             assert!(error.abs() < 0.2, "{error}: {row:?}");
         }
     }
+    // Every relation into a row leaves out 256 columns of it, for a pass over its edges more.
+    let [kept, repeated] = [&config, &repeating].map(|config| rows(config, 8.0)[1].memory.activations);
+    let into = 8.0 / 2.0 * f64::from(2 * (728_719 + 756_077) + 55_679);
+    assert!(((kept - repeated) / (into * 256.0 * 4.0) - 1.0).abs() < 1e-9, "{kept}, {repeated}");
+    assert!(model(&repeating, 8.0).epoch_bytes() > model(&config, 8.0).epoch_bytes());
     // What `bench scale` counted there.
-    let model = Model::of(&config, &sizes, 128, 1.0, None).unwrap();
-    let row = model.row(2, 2, Rates::default(), None);
+    let row = model(&config, 1.0).row(2, 2, rates, None);
     assert_eq!((row.calls, (row.bytes / 1e8).round()), (10.0, 12.0));
 }
 
@@ -109,20 +138,20 @@ fn stage_1_and_scores_are_planned_beside_what_was_measured() {
         (row.memory.epoch() / 1e9, row.epoch_ms, row.scoring.unwrap().ms)
     };
     for (rows, precision, gb, ms) in [
-        (Rows::All, Precision::F32, [7.3, 6.5], [22.5, 32.6]),
-        (Rows::Reachable, Precision::F32, [4.3, 4.2], [5.2, 12.7]),
-        (Rows::All, Precision::F16, [4.6, 4.8], [11.3, 20.0]),
-        (Rows::Reachable, Precision::F16, [2.3, 2.7], [2.6, 9.66]),
+        (Rows::All, Precision::F32, [7.3, 6.5], [25.0, 32.6]),
+        (Rows::Reachable, Precision::F32, [4.3, 4.2], [8.1, 12.7]),
+        (Rows::All, Precision::F16, [4.6, 4.8], [13.8, 20.0]),
+        (Rows::Reachable, Precision::F16, [2.3, 2.7], [5.5, 9.66]),
     ] {
         let mut config = Stage1Config::new("electronics");
         (config.train.rows, config.train.precision) = (rows, precision);
         let own = planned(RunConfig::Stage1(config));
         assert!((own.0 - gb[0]).abs() < 0.1 && (own.1 - ms[0]).abs() < 0.1, "{own:?}");
-        assert!((0.8..1.2).contains(&(own.0 / gb[1])) && (1.4..4.0).contains(&(ms[1] / own.1)), "{own:?}");
+        assert!((0.8..1.2).contains(&(own.0 / gb[1])) && (1.2..2.0).contains(&(ms[1] / own.1)), "{own:?}");
     }
     let mut config = Stage2Config::new("electronics");
     config.data.input = Stage2Input::Features;
-    assert!((planned(RunConfig::Stage2(config)).2 - 18.2).abs() < 0.1);
+    assert!((planned(RunConfig::Stage2(config)).2 - 19.0).abs() < 0.1);
 }
 
 /// Ten nodes with two edges each, both ways; four columns of two bytes.
@@ -173,11 +202,12 @@ fn work_of_stage_1_over_all_rows_is_that_counted_by_hand() {
     // A gradient of 41 numbers and a loss, hidden rows and embeddings, both with gradients, of which a device has half.
     let row = model.row(2, 2, Rates::default(), None);
     assert_eq!((row.calls, row.bytes), (6.0, f64::from(4 * 41 + 12 + 10 * 20 + 10 * 20 / 2)));
-    // Forward alone: sums are made, results read and written once. 10^6 bytes a millisecond are a GB/s.
+    // Forward alone: sums are made, results read and written once. 10^6 bytes a millisecond are a GB/s. For each layer
+    // eight launches of 12 us.
     let first = 4 * (20 + 10) + (30 + 10) * 16 + 2 * 4 * (10 * 7 + 12) + 2 * 10 * 12;
     let second = sums + 2 * 4 * (10 * 5 + 6) + 2 * 10 * 8;
     let scored = model.row(1, 1, Rates::default(), None).scoring.unwrap();
-    assert!((scored.ms * 4050e6 - f64::from(first + second)).abs() < 1e-6, "{scored:?}");
+    assert!(((scored.ms - 2.0 * 8.0 * 0.012) * 4050e6 - f64::from(first + second)).abs() < 1e-6, "{scored:?}");
 }
 
 #[test]

@@ -1,13 +1,44 @@
 //! Bytes that a layer moves, forward and backward.
 
+use std::collections::BTreeSet;
+
 use crate::bench::bytes::{self, Shape};
 use crate::graph::Sizes;
+
+/// Kernels of a layer of Stage 2 for a relation and for a node type, forward and backward with what the gradients of the
+/// attention's vectors take: as counted in `src/bench/RESULTS.md`, "Launches". Other layers have about as many.
+const FOR_A_RELATION: [f64; 2] = [3.0, 9.0];
+const FOR_A_TYPE: [f64; 2] = [5.0, 4.0];
+
+/// Those of the loss, of its gradient and of the step of the parameters, and those that look for the rows that it
+/// reaches.
+const FOR_THE_LOSS: f64 = 38.0;
+const FOR_ITS_ROWS: f64 = 28.0;
+
+/// Kernels that `layers` take in a training, or forward alone, however few rows they have.
+pub fn launches_of_layers(sizes: &Sizes, layers: usize, trains: bool) -> f64 {
+    let of = |[forward, backward]: [f64; 2]| if trains { forward + backward } else { forward };
+    let (relations, types) = (sizes.relations.len() as f64, sizes.node_types.len() as f64);
+    layers as f64 * (relations * of(FOR_A_RELATION) + types * of(FOR_A_TYPE))
+}
+
+/// Kernels of a step that are of no layer.
+pub fn launches_of_loss(all_rows: bool) -> f64 {
+    if all_rows { FOR_THE_LOSS } else { FOR_THE_LOSS + FOR_ITS_ROWS }
+}
+
+/// Bytes that every device moves to find the rows that its part of the loss reaches: of each node a mark, cleared and
+/// read twice, and its place among the rows of either layer, cleared.
+pub fn bytes_of_marks(nodes: f64) -> f64 {
+    4.0 * 5.0 * nodes
+}
 
 /// What a layer does with the rows of its relations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Attention over rows as wide as the input, then a projection for each relation: Stage 2, with one head.
-    Attention,
+    /// Attention over rows as wide as the input, then a projection for each relation: Stage 2, with one head. With
+    /// `again` the backward pass repeats its sums.
+    Attention { again: bool },
     /// Sums over rows as wide as the input and over a loop, then a projection for each relation and one of the node
     /// itself: Stage 1.
     Sums,
@@ -59,6 +90,12 @@ pub struct Layer<'a> {
 }
 
 impl Layer<'_> {
+    /// Streams of relations from or into a type.
+    fn streams_of(&self, t: usize) -> usize {
+        let touching = self.sizes.relations.iter().filter(|of| of.src == t || of.dst == t);
+        touching.map(|of| of.stream.as_str()).collect::<BTreeSet<_>>().len()
+    }
+
     /// In a training, or forward alone.
     pub fn bytes(&self, trains: bool) -> f64 {
         let LayerShape { kind, input, output, .. } = self.shape;
@@ -91,10 +128,12 @@ impl Layer<'_> {
             };
             let sum = |shape: Shape| both(bytes::spmm_forward(shape), bytes::spmm_backward(shape));
             total += match kind {
-                Kind::Attention => {
+                Kind::Attention { again } => {
                     let shape = over(input, 1, kept);
+                    let forward = bytes::gat_forward(shape);
                     let backward = if reads_data { bytes::spmm_forward(shape) } else { bytes::gat_backward(shape) };
-                    both(bytes::gat_forward(shape), backward) + to_width(rows, output, true)
+                    let repeated = if again { forward } else { 0 };
+                    both(forward, repeated + backward) + to_width(rows, output, true)
                 }
                 // A product of the sums of all relations side by side, and the node itself.
                 Kind::Sums if self.sums_at_hand => both(1, 1) * rows * input * element,
@@ -123,15 +162,19 @@ impl Layer<'_> {
         let rows = self.rows.iter().sum::<f64>() as u64;
         total += match kind {
             Kind::Sums | Kind::Dense | Kind::Projected { own: true, .. } => project(rows),
-            Kind::Attention | Kind::Wavelets { .. } | Kind::Projected { .. } => 0,
+            Kind::Attention { .. } | Kind::Wavelets { .. } | Kind::Projected { .. } => 0,
         };
         total += if trains { bytes::elu_both(rows, output, element) } else { 2 * rows * output * element };
         // Scores of the rows before the layer; where these get a gradient, it is read and written again.
         let passes = match kind {
-            Kind::Attention if reads_data || !trains => 1,
-            Kind::Attention => 3,
+            Kind::Attention { .. } if reads_data || !trains => 1,
+            Kind::Attention { .. } => 3,
             _ => 0,
         };
-        total as f64 + f64::from(passes) * self.before.iter().sum::<f64>() * (input * element) as f64
+        // A score of every row as a source and as a destination for each stream of its type.
+        let scores = |(t, rows): (usize, &f64)| 8.0 * self.streams_of(t) as f64 * rows;
+        let scores: f64 = if passes > 0 { self.before.iter().enumerate().map(scores).sum() } else { 0.0 };
+        let read = self.before.iter().sum::<f64>() * (input * element) as f64;
+        total as f64 + f64::from(passes) * read + scores
     }
 }

@@ -2,7 +2,7 @@
 
 use super::data::Explained;
 use crate::score::explain::drawing::neighbourhood;
-use crate::score::explain::{Explanation, NeighbourPart};
+use crate::score::explain::{Explanation, Line, NeighbourPart};
 
 /// Sentences about neighbours, about columns, and about known anomalies.
 const NEIGHBOURS: usize = 6;
@@ -18,8 +18,10 @@ pub fn explained(explanation: &Explanation) -> Explained {
     if left > 0 && !reasons.is_empty() {
         reasons.push(format!("{left} more neighbours, each of them weighs less"));
     }
-    let columns = explanation.columns.iter().filter(|part| part.contribution != 0.0).take(COLUMNS);
-    reasons.extend(columns.map(|part| format!("{} adds {:+.2} to the {unit}", part.column, part.contribution)));
+    reasons.extend(explanation.lines().into_iter().take(COLUMNS).map(|line| {
+        let Line { name, value, block, contribution } = line;
+        format!("{name} {value} ({block}) adds {contribution:+.2} to the {unit}")
+    }));
     let similar = explanation.similar.iter().take(SIMILAR);
     reasons.extend(
         similar.map(|part| {

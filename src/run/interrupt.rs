@@ -1,16 +1,31 @@
-//! Ctrl-C: the first asks the run to stop at the end of its step, the second ends the process.
+//! Ctrl-C: the first asks the run to stop at the end of its step, the second ends the process. So does the first where
+//! the step goes on for too long.
 //!
-//! SIGTERM (a scheduler that ends a job) and SIGHUP (a closed terminal) count as Ctrl-C.
+//! SIGTERM (a scheduler that ends a job) and SIGHUP (a closed terminal) count as Ctrl-C. A process that is ended leaves
+//! its last checkpoint and no temporary files.
 
 use std::process;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use crate::graph::formats::remove_own;
 
 /// Exit status after an interruption, 128 + SIGINT.
 const INTERRUPTED: i32 = 130;
+/// How long a step may go on that was asked to be the last, unless longer ones were seen.
+const GRACE: Duration = Duration::from_secs(30);
 
 static REQUESTED: AtomicBool = AtomicBool::new(false);
 static CAUGHT: OnceLock<bool> = OnceLock::new();
+/// Whether steps of this process end, so that one that does not is ended.
+static STEPS: AtomicBool = AtomicBool::new(false);
+/// Whether the run has seen the request and is saving.
+static HEARD: AtomicBool = AtomicBool::new(false);
+/// Of the longest step so far.
+static LONGEST_MS: AtomicU64 = AtomicU64::new(0);
+static GIVEN: OnceLock<Duration> = OnceLock::new();
 
 /// Catches Ctrl-C for the rest of the process and says whether that worked; further calls change nothing.
 ///
@@ -20,12 +35,29 @@ static CAUGHT: OnceLock<bool> = OnceLock::new();
 pub fn install() -> bool {
     *CAUGHT.get_or_init(|| {
         let installed = ctrlc::try_set_handler(|| {
-            if press(&REQUESTED) {
-                tell("\nstopping: the current step is finished and saved; press Ctrl-C again to end at once");
-            } else {
-                tell("\nended at once; what was not saved yet is lost");
-                process::exit(INTERRUPTED);
+            if !press(&REQUESTED) {
+                end("at once");
             }
+            let grace = grace();
+            let within = match STEPS.load(Ordering::Relaxed) {
+                true => format!(" if it ends within {} s", grace.as_secs_f64().ceil()),
+                false => String::new(),
+            };
+            tell(&format!(
+                "\nstopping: the current step is finished and saved{within}; press Ctrl-C again to end at once"
+            ));
+            thread::spawn(move || {
+                loop {
+                    thread::sleep(grace.max(Duration::from_millis(10)));
+                    match HEARD.load(Ordering::Relaxed) {
+                        true => return,
+                        false if STEPS.load(Ordering::Relaxed) => {
+                            end("within a step, which went on for too long (--grace)")
+                        }
+                        false => {}
+                    }
+                }
+            });
         });
         if let Err(error) = &installed {
             let reason = match error {
@@ -46,9 +78,41 @@ fn tell(text: &str) {
     }
 }
 
+/// Ends the process, and says how.
+fn end(how: &str) -> ! {
+    tell(&format!("\nended {how}; what was not saved yet is lost"));
+    remove_own();
+    process::exit(INTERRUPTED)
+}
+
+/// Lets a step that was asked to be the last go on for so long; otherwise for 30 s, or three times as long as the
+/// longest: a request is seen at the end of a step, and the next one is the last.
+pub fn set_grace(grace: Duration) {
+    let _ = GIVEN.set(grace);
+}
+
+fn grace() -> Duration {
+    let longest = Duration::from_millis(LONGEST_MS.load(Ordering::Relaxed));
+    GIVEN.get().copied().unwrap_or(GRACE.max(longest.saturating_mul(3)))
+}
+
+/// Promises to ask [`stops`] after every step; `last` is how long the last one took.
+pub fn step_begins(last: Option<Duration>) {
+    STEPS.store(true, Ordering::Relaxed);
+    let last = last.map_or(0, |last| u64::try_from(last.as_millis()).unwrap_or(u64::MAX));
+    LONGEST_MS.fetch_max(last, Ordering::Relaxed);
+}
+
 /// Whether the run was asked to stop. Ask between steps.
 pub fn requested() -> bool {
     REQUESTED.load(Ordering::Relaxed)
+}
+
+/// [`requested`], by a run that saves and stops now if it is so, for as long as that takes.
+pub fn stops() -> bool {
+    let requested = requested();
+    HEARD.fetch_or(requested, Ordering::Relaxed);
+    requested
 }
 
 /// Records a Ctrl-C; true for the first.

@@ -11,6 +11,7 @@ use super::explain::names::Names;
 use super::kinds;
 use super::model::{OfAll, PartModel, Place};
 use crate::config::RunConfig;
+use crate::data::tables::RowTables;
 use crate::error::Result;
 use crate::graph::{Dataset, digest};
 use crate::live::Part;
@@ -38,12 +39,21 @@ pub struct Prepared<B: GraphBackend> {
     calibrations: Vec<Option<Calibration>>,
     calibration: Option<Calibration>,
     threshold: Option<f64>,
+    /// What tells how the columns of the data were made, for explanations.
+    tables: Option<RowTables>,
     name: String,
 }
 
 /// What was read or made for all nodes at once, and stays until it is made again. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Refreshed(Arc<Vec<OfAll>>);
+
+impl Refreshed {
+    /// Whether embeddings of Stage 1 are in it.
+    pub fn has_embeddings(&self) -> bool {
+        self.0.iter().any(|of| of.embeddings.is_some())
+    }
+}
 
 impl<B: GraphBackend> Prepared<B> {
     /// Reads the model of a finished run; of a tournament that of its candidate, of a pipeline that of its last stage.
@@ -79,6 +89,7 @@ impl<B: GraphBackend> Prepared<B> {
             calibrations,
             calibration: calibration_of(run)?,
             threshold: Evaluation::of_run(run)?.map(|evaluation| evaluation.threshold),
+            tables: RowTables::of_data(data, run.path(), dataset.feature_names.as_deref())?,
             name: name_of(run, bundle.as_ref()),
         })
     }
@@ -157,7 +168,11 @@ impl<B: GraphBackend> Prepared<B> {
             let mut scores = vec![f32::NAN; part.dataset.graph.num_nodes()];
             scores[node as usize] = score;
             let probability = self.calibrations[0].as_ref().and_then(|calibration| calibration.probability(score));
-            model.explain(part, all, &Names::new(&part.dataset, &scores), node, probability)
+            let mut explained = model.explain(part, all, &Names::new(&part.dataset, &scores), node, probability)?;
+            if let (Some(tables), Some(features)) = (&self.tables, &part.dataset.features) {
+                explained.add_written(tables, tables.columns(), &features.row(node as usize).collect::<Vec<_>>());
+            }
+            Ok(explained)
         })
     }
 

@@ -98,8 +98,9 @@ pub struct TargetScore {
     pub decision: Option<bool>,
     /// Whether its row is in the graph; else it came with the request.
     pub known: bool,
-    /// Seconds since embeddings and all else that is computed for all nodes at once were computed.
-    pub embeddings_age: f64,
+    /// Seconds since the embeddings of Stage 1 were computed, of a model that reads some.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub embeddings_age: Option<f64>,
     /// As `graphsieve explain --format json` has them.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]

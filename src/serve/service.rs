@@ -77,8 +77,6 @@ struct Service<B: GraphBackend> {
     cut: AtomicI64,
     /// Whether a node was forgotten that the base may still have.
     forgotten: AtomicBool,
-    /// Whether embeddings of the base are still to come.
-    stale: AtomicBool,
 }
 
 /// A model, what it computed of all nodes of the base, and what it said of late.
@@ -120,6 +118,11 @@ impl<B: GraphBackend> Model<B> {
         Self { prepared: self.prepared.clone(), refreshed, since: Instant::now(), of: self.of.clone() }
     }
 
+    /// Seconds since embeddings of Stage 1 were computed, of a model that reads some.
+    fn embeddings_age(&self) -> Option<f64> {
+        self.refreshed.has_embeddings().then(|| self.since.elapsed().as_secs_f64())
+    }
+
     fn threshold(&self) -> Option<f32> {
         self.prepared.threshold().map(|threshold| threshold as f32)
     }
@@ -157,7 +160,6 @@ impl<B: GraphBackend> Service<B> {
             latest,
             cut: AtomicI64::new(i64::MIN),
             forgotten: AtomicBool::new(false),
-            stale: AtomicBool::new(false),
         };
         service.replay()?;
         service.retain()?;
@@ -290,7 +292,7 @@ impl<B: GraphBackend> Service<B> {
                 among: recent.len(),
                 decision: model.threshold().map(|threshold| score >= threshold),
                 known: !own(node),
-                embeddings_age: model.since.elapsed().as_secs_f64(),
+                embeddings_age: model.embeddings_age(),
                 reasons: reasons.map_err(|fault| Error::io("an explanation", "write", fault.into()))?,
                 drawing,
             };
@@ -396,8 +398,6 @@ impl<B: GraphBackend> Service<B> {
     fn rebase_to(&self, state: &mut State) -> Result<()> {
         let dir = state.next_base()?;
         let compacted = self.live.compact(&dir, Some(&self.threads))?;
-        // From here on the graph has the new base, whatever becomes of the embeddings.
-        self.stale.store(true, Ordering::Relaxed);
         state.switch(Position(compacted.mark), &self.log)?;
         self.refresh_from(&dir)
     }
@@ -414,7 +414,6 @@ impl<B: GraphBackend> Service<B> {
     fn take_over(&self, next: Model<B>) {
         let mut model = self.model.write().unwrap_or_else(PoisonError::into_inner);
         self.live.refreshed(self.live.generation());
-        self.stale.store(false, Ordering::Relaxed);
         *model = Arc::new(next);
     }
 }
@@ -530,14 +529,11 @@ impl<B: GraphBackend> Engine for Service<B> {
             Figure::one("log_bytes", "Size of the log", self.log.bytes() as f64),
             Figure::one("log_syncs", "Waits of the log for the disk", self.log.syncs() as f64),
             Figure::one("log_position", "Last record of the log", self.log.position().0 as f64),
-            Figure::one(
-                "embeddings_age_seconds",
-                "Since embeddings were computed",
-                model.since.elapsed().as_secs_f64(),
-            ),
             Figure::one("labels_waiting", "Scored nodes without a label", labels.waiting as f64),
             Figure::one("labelled", "Scored nodes that got a label", labels.labelled as f64),
         ];
+        let age = model.embeddings_age();
+        figures.extend(age.map(|age| Figure::one("embeddings_age_seconds", "Since embeddings were computed", age)));
         let running = [("precision", labels.precision), ("recall", labels.recall)];
         figures.extend(running.into_iter().filter_map(|(name, value)| {
             Some(Figure::one(name, "Of the scored nodes that got a label, at the threshold", value?))
@@ -572,7 +568,7 @@ impl<B: GraphBackend> Engine for Service<B> {
         }
         // Those of the last base may have failed.
         let state = self.upkeep();
-        if self.stale.load(Ordering::Relaxed) {
+        if !self.live.is_refreshed() {
             self.refresh_from(&state.base())?;
         }
         Ok(false)

@@ -70,7 +70,7 @@ impl StandIn {
                 among: 0,
                 decision: Some(false),
                 known,
-                embeddings_age: 0.0,
+                embeddings_age: Some(0.0),
                 reasons: request.explain.then(|| json!({"neighbours": [{"name": "a:<b>x</b>", "relation": "r", "contribution": 0.5}]})),
                 drawing: request.drawing.then(|| {
                     r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 9 9"><circle cx="4" cy="4" r="4"/></svg>"#.into()

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! state/
-//!   serve.json     {"version": 1, "data": digest, "base": "base-3", "position": 81723}
+//!   serve.json     {"version": 1, "data": digest, "files": {…}, "base": 3, "position": 81723}
 //!   base-3/        data directory that holds the log up to record 81,723; none before the first compaction
 //!   log/           what was accepted (log/)
 //! ```
@@ -20,10 +20,13 @@
 //! A start takes the base that `serve.json` names, replays the log behind its position only, and does what steps 3 and
 //! 4 left; a base that `serve.json` does not name is removed.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::time::UNIX_EPOCH;
 
+use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use super::log::{Log, Position, Recovered};
@@ -55,10 +58,54 @@ struct Content {
     version: u32,
     /// SHA-256 of the manifest of the data that it began with.
     data: String,
+    /// What all files of these data were, by name; none in a state of an earlier version.
+    #[serde(default)]
+    files: BTreeMap<String, DataFile>,
     /// Number of the base that counts; none: the data that it began with.
     base: Option<u64>,
     /// Last record of the log that the base holds.
     position: Position,
+}
+
+/// What a file of the data was.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct DataFile {
+    bytes: u64,
+    /// When it was written last, in nanoseconds since 1970: one that was not written since need not be read again.
+    modified: u64,
+    sha256: String,
+}
+
+impl DataFile {
+    /// Of the file at `path`, of which `known` is what it was.
+    fn of(path: &Path, known: Option<&Self>) -> Result<Self> {
+        let found = fs::metadata(path).map_err(|source| Error::io(path, "read", source))?;
+        let since = found.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+        let modified = since.map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(0));
+        let bytes = found.len();
+        match known.filter(|known| modified > 0 && (known.bytes, known.modified) == (bytes, modified)) {
+            Some(known) => Ok(known.clone()),
+            None => Ok(Self { bytes, modified, sha256: digest::of_file(path)? }),
+        }
+    }
+
+    /// Of the files that were `known`, or else of all in the directory `data`.
+    fn all(data: &Path, known: &BTreeMap<String, Self>) -> Result<BTreeMap<String, Self>> {
+        let mut names: Vec<String> = known.keys().cloned().collect();
+        if names.is_empty() {
+            let failed = |source| Error::io(data, "read", source);
+            for entry in fs::read_dir(data).map_err(failed)? {
+                let path = entry.map_err(failed)?.path();
+                let name = path.file_name().and_then(|name| name.to_str()).filter(|name| !is_temporary(name));
+                names.extend(name.filter(|_| path.is_file()).map(str::to_owned));
+            }
+        }
+        let facts = names.into_par_iter().map(|name| {
+            let facts = Self::of(&data.join(&name), known.get(&name))?;
+            Ok((name, facts))
+        });
+        facts.collect()
+    }
 }
 
 impl State {
@@ -91,13 +138,30 @@ impl State {
                 });
             }
             Some(kept) => kept,
-            None => Content { version: VERSION, data: found, base: None, position: Position::default() },
+            None => Content {
+                version: VERSION,
+                data: found,
+                files: BTreeMap::new(),
+                base: None,
+                position: Position::default(),
+            },
         };
+        let files = DataFile::all(data, &content.files)?;
+        if let Some((name, _)) = content.files.iter().find(|(name, known)| files[*name].sha256 != known.sha256) {
+            return Err(Error::Data {
+                what: format!("state {}", dir.display()),
+                expected: "the --data that it was begun with".into(),
+                found: format!("{}, whose {name} has other content (SHA-256)", data.display()),
+                help: "give the data that it was begun with, or another --state".into(),
+            });
+        }
+        let is_new = content.files != files;
+        let content = Content { files, ..content };
         // Before anything is changed: the lock is the log's.
         let (log, recovered) = Log::open(&dir.join(LOG), content.position)?;
         let live = content.base;
         let state = Self { dir: dir.into(), data: data.into(), content, live };
-        if !file.is_file() {
+        if is_new {
             state.write()?;
         }
         state.remove_others()?;
@@ -305,9 +369,18 @@ mod tests {
         let [data, other, at] = ["data", "other", "state"].map(|name| dir.path().join(name));
         write_data(&data, &labels(0..1));
         write_data(&other, &labels(1..2));
+        fs::write(data.join("edges.bin"), "1234").unwrap();
         drop(State::open(&at, &data).unwrap());
         let refused = |data: &Path| State::open(&at, data).err().unwrap().to_string();
         assert!(refused(&other).contains("give the data that it was begun with"));
+        // The same counts and another content; then the same content, written anew.
+        for (seconds, content, is_same) in [(1, "4321", false), (2, "1234", true)] {
+            let mut file = fs::File::create(data.join("edges.bin")).unwrap();
+            file.write_all(content.as_bytes()).unwrap();
+            file.set_modified(UNIX_EPOCH + std::time::Duration::from_secs(seconds)).unwrap();
+            assert_eq!(State::open(&at, &data).is_ok(), is_same);
+            assert!(is_same || refused(&data).contains("whose edges.bin has other content"), "{}", refused(&data));
+        }
         let (state, log, _) = State::open(&at, &data).unwrap();
         assert!(refused(&data).contains("another process"));
         drop((state, log));

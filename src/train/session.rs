@@ -363,7 +363,7 @@ impl Session {
 
     /// After a Ctrl-C, when everything is saved: how to go on.
     pub fn stop_if_asked(&mut self, epoch: usize) -> Result<()> {
-        if !interrupt::requested() || epoch == self.epochs {
+        if !interrupt::stops() || epoch == self.epochs {
             return Ok(());
         }
         self.saved()?;

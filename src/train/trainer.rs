@@ -1,6 +1,7 @@
 //! The training loop: steps, validation, early stop, log, checkpoints, interruption and resume of any [`Task`].
 
 use std::path::Path;
+use std::time::Instant;
 
 use burn::backend::Autodiff;
 use burn::module::AutodiffModule;
@@ -296,8 +297,11 @@ fn lead<B: GraphBackend, T: Task<B>>(
     let until = options.stretch.map_or(settings.epochs, |stretch| stretch.of(settings.epochs));
     let (mut first, mut later, mut checkpoints) =
         (Total::of("first epoch"), Total::of("later epochs"), Total::of("checkpoints"));
+    let mut took = None;
     while epoch < until && !over {
         epoch += 1;
+        interrupt::step_begins(took);
+        let begun = Instant::now();
         // Before the epoch: when the time is over, it is the last one.
         let ends = epoch == until || options.stretch.is_some_and(|stretch| stretch.is_late());
         trainer.ends_at = ends.then_some(epoch);
@@ -341,6 +345,7 @@ fn lead<B: GraphBackend, T: Task<B>>(
             asked?;
         }
         over |= ends;
+        took = Some(begun.elapsed());
     }
     say(Next::End)?;
     if let Some(loaded) = trainer.runner.loaded() {

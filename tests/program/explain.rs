@@ -202,7 +202,16 @@ fn the_command_writes_tables_json_and_drawings() {
     let path = run.run.path().display().to_string();
     let explain = ["--quiet", "explain", &path, "--node", "user:U000003", "--device", "cpu"];
     let table = sandbox.succeeds(explain).stdout;
-    for text in ["user:U000003", "log-odds", "neighbour", "attention", "do not add up", "feature ", "nearest known"] {
+    for text in [
+        "user:U000003",
+        "log-odds",
+        "neighbour",
+        "attention",
+        "do not add up",
+        "feature ",
+        " in the model",
+        "nearest known",
+    ] {
         assert!(table.contains(text), "{text} is missing:\n{table}");
     }
     let json = sandbox.succeeds([&explain[..], &["--format", "json"]].concat()).stdout;

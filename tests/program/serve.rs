@@ -162,6 +162,12 @@ fn the_same_before_and_after(task: &str, settings: &str) {
     // A payment that only the request knows has the score that it has when it has come in.
     let waits = server.scores(&json!({"nodes": [payment(0)], "targets": targets([], [0])}));
     assert_eq!(server.ask("GET", "/v1/nodes/payment/new-0", &[], b"").status, 404);
+    let asked = json!({"nodes": [payment(0)], "targets": targets([], [0]), "explain": true});
+    let said = server.post("/v1/score", &asked)["scores"][0].clone();
+    let columns = said["reasons"]["columns"].as_array().unwrap();
+    let amount = columns.iter().find(|of| of["column"] == "payment.amount").unwrap();
+    assert_eq!((&amount["written"]["column"], &amount["written"]["value"]), (&json!("amount"), &json!("5")));
+    assert!(said.get("embeddings_age").is_none(), "the model reads none: {said}");
     for first in (0..40).step_by(8) {
         server.post("/v1/events", &payments_of(first..first + 8));
         if first == 0 {
@@ -198,6 +204,43 @@ fn attention_scores_the_same_to_the_byte_alone_together_and_after_restarts() {
 #[test]
 fn trees_score_the_same_to_the_byte_alone_together_and_after_restarts() {
     the_same_before_and_after("stage3", STAGE3);
+}
+
+#[test]
+fn a_base_whose_embeddings_could_not_be_made_is_scored_with_those_of_the_last_one() {
+    let (sandbox, stage1) = trained("stage1", "[model]\nhidden = 8\nout = 8\n[train]\nepochs = 1\n");
+    let settings = format!("[data]\npath = \"data\"\nembeddings = {stage1:?}\n{STAGE3}");
+    sandbox.write("run.toml", format!("task = \"stage3\"\n[output]\ndir = \"trees\"\nplots = false\n{settings}"));
+    sandbox.succeeds(["--quiet", "train", "run.toml", "--device", "cpu"]);
+    let server = Server::start(&sandbox, &sandbox.only_run("trees"), &["--compact-share", "0.02"]);
+    let known = json!({"targets": targets([3, 77, 149], [])});
+    let before = server.scores(&known);
+    let age = || server.post("/v1/score", &known)["scores"][0]["embeddings_age"].as_f64().unwrap();
+    let wait_until = |what: &str, holds: &dyn Fn() -> bool| {
+        let begun = Instant::now();
+        while !holds() {
+            assert!(begun.elapsed() < Duration::from_secs(60), "{what}");
+            thread::sleep(Duration::from_millis(20));
+        }
+    };
+    // Nothing takes the place of a directory that is not empty: the new base is there, and its embeddings are not.
+    let [file, aside] = ["state/serve.json", "state/aside"].map(|name| sandbox.path(name));
+    std::fs::rename(&file, &aside).unwrap();
+    std::fs::create_dir(&file).unwrap();
+    sandbox.write("state/serve.json/in", "the way");
+    server.post("/v1/events", &payments_of(0..20));
+    let log = || String::from_utf8_lossy(&sandbox.read("server.log")).into_owned();
+    wait_until("it compacts", &|| log().contains("compact: "));
+    assert_eq!(server.scores(&known), before);
+    server.scores(&json!({"targets": targets([], [0, 19])}));
+    // A new model computes them, too.
+    let old = age();
+    std::fs::remove_dir_all(&file).unwrap();
+    std::fs::rename(&aside, &file).unwrap();
+    assert!(Command::new("kill").args(["-HUP", &server.child.id().to_string()]).status().unwrap().success());
+    wait_until("it reloads", &|| age() < old);
+    server.stop();
+    is_sound(&sandbox);
 }
 
 /// Sends payments with the numbers `first`, `first + 2`, … until the server is gone. Returns those that were

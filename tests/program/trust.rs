@@ -6,7 +6,7 @@ use std::io::{Cursor, Write};
 use std::path::Path;
 
 use graphsieve::models::weights::Weights;
-use serde_json::Value;
+use serde_json::{Value, json};
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
 
@@ -72,6 +72,54 @@ fn every_command_calls_columns_as_the_tables_do() {
             let columns: Vec<&str> = importance.lines().skip(1).filter_map(|line| line.split(',').next()).collect();
             assert!(columns.iter().any(|column| is_own(column)), "{columns:?}");
             assert!(!columns.iter().any(|column| is_internal(column)), "{columns:?}");
+        }
+    }
+}
+
+/// As a table says them, where a model reads a half-precision number of its own.
+#[test]
+fn explanations_say_what_is_written_in_the_tables() {
+    let sandbox = Sandbox::new();
+    tables(&sandbox);
+    let rows = (0..60).map(|at| {
+        let amount = if at == 8 { String::new() } else { format!("{}.5", 10 + at * 7 % 40) };
+        format!("t{at},{amount},{},{}\n", ["till", "web", "app"][at % 3], u8::from(at % 4 == 0))
+    });
+    sandbox.write("tx.csv", format!("id,Amount,Kind,fraud\n{}", rows.collect::<String>()));
+    let kind = "\"numeric\", Kind = { kind = \"categorical\", width = 8 } }";
+    sandbox.write("graph.toml", TABLE.replace("\"numeric\" }", kind));
+    sandbox.succeeds(IMPORT);
+    for (task, settings, block) in [("stage2", STAGE2, "features"), ("stage3", "[model]\ntrees = 5\n", "raw")] {
+        let run = train(&sandbox, task, settings);
+        let explain = |node: &str, format: &str| {
+            let explain = ["--quiet", "explain", &run, "--node", node, "--device", "cpu", "--format", format];
+            sandbox.succeeds(explain).stdout
+        };
+        let written = |node: &str, column: &str| {
+            let said: Value = serde_json::from_str(&explain(node, "json")).unwrap();
+            let columns = said["columns"].as_array().unwrap();
+            let is_it = |of: &&Value| of["column"] == column && of["block"] == block;
+            let column = columns.iter().find(is_it).unwrap_or_else(|| panic!("{task}: no {column} in {said}"));
+            let mut written = column["written"].clone();
+            // How the split fell decides whether half precision tells hundredths.
+            written.as_object_mut().and_then(|of| of.remove("is_rounded"));
+            written
+        };
+        let said = |column: &str, value: Option<&str>| json!({"column": column, "value": value});
+        assert_eq!(written("tx:t4", "tx.Amount"), said("Amount", Some("38.5")), "{task}");
+        assert_eq!(written("tx:t4", "tx.Kind_5"), said("Kind", Some("web")), "{task}");
+        assert_eq!(written("tx:t4", "tx.Amount_missing"), said("Amount missing", Some("false")), "{task}");
+        assert_eq!(written("tx:t8", "tx.Amount"), said("Amount", None), "{task}");
+        assert_eq!(written("tx:t4", "is_tx"), Value::Null, "{task}: no table has it");
+        if task == "stage2" {
+            let table = explain("tx:t4", "table");
+            let has = |name: &str, value: &str| {
+                table.lines().any(|line| line.starts_with(&format!("{name} ")) && line.ends_with(value))
+            };
+            assert!(has("Amount", "38.5") && has("Kind", "web") && has("is_tx", "1.00000 in the model"), "{table}");
+            sandbox.succeeds(["--quiet", "report", &run, "--device", "cpu", "--out", "written.html"]);
+            let page = String::from_utf8(sandbox.read("written.html")).unwrap();
+            assert!(page.contains(" (features) adds ") && !page.contains("tx.Kind_"), "{page}");
         }
     }
 }
@@ -333,6 +381,32 @@ fn what_a_killed_process_left_is_removed_and_what_another_one_makes_is_not() {
     make_old(&left);
     sandbox.succeeds(["--quiet", "train", "--resume", &run, "--device", "cpu"]);
     assert!(!is_there(&left));
+}
+
+/// A step of so many layers takes minutes.
+#[cfg(unix)]
+#[test]
+fn a_step_that_goes_on_is_ended_by_a_second_signal_and_after_its_grace() {
+    let sandbox = Sandbox::new();
+    sandbox.succeeds(["--quiet", "synth", "--scale", "0.1", "--out", "data"]);
+    let model = "[model]\nlayer = \"sage\"\nlayers = 1000\nhidden = 128\n[split]\nuse = \"random\"\n";
+    sandbox.write("deep.toml", configuration("classify", model));
+    let cases: [(&[&str], usize, &str); 2] =
+        [(&["--grace", "100ms"], 1, "ended within a step"), (&["--grace", "1h"], 2, "ended at once")];
+    for (at, (grace, signals, expected)) in cases.into_iter().enumerate() {
+        let dir = format!("runs-{at}");
+        let set = format!("output.dir={dir}");
+        let begun = || {
+            let runs = fs::read_dir(sandbox.path(&dir)).into_iter().flatten().flatten();
+            runs.into_iter().any(|run| run.path().join("metrics.jsonl").is_file())
+        };
+        let train = [&["train", "deep.toml", "--device", "cpu", "--set", &set][..], grace].concat();
+        let said = sandbox.told_to_stop(train, begun, signals);
+        assert_eq!(said.code, Some(130), "{}", said.stderr);
+        assert!(said.stderr.contains("stopping: ") && said.stderr.contains(expected), "{}", said.stderr);
+        let left = fs::read_dir(sandbox.path(&sandbox.only_run(&dir))).unwrap().flatten();
+        assert!(left.map(|of| of.file_name()).all(|name| !name.to_string_lossy().ends_with(".tmp")));
+    }
 }
 
 #[test]

@@ -101,6 +101,17 @@ impl Sandbox {
         arguments: impl IntoIterator<Item = I>,
         until: impl Fn() -> bool,
     ) -> Said {
+        self.told_to_stop(arguments, until, 1)
+    }
+
+    /// The same, told so many times, a moment after each other.
+    #[cfg(unix)]
+    pub fn told_to_stop<I: AsRef<OsStr>>(
+        &self,
+        arguments: impl IntoIterator<Item = I>,
+        until: impl Fn() -> bool,
+        times: usize,
+    ) -> Said {
         let mut command = Command::new("env");
         command.args(["--default-signal=HUP,INT,TERM", env!("CARGO_BIN_EXE_graphsieve")]).args(arguments);
         command.current_dir(self.0.path()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -114,7 +125,10 @@ impl Sandbox {
             }
             sleep(Duration::from_millis(2));
         }
-        assert!(Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap().success());
+        for _ in 0..times {
+            assert!(Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap().success());
+            sleep(Duration::from_millis(200));
+        }
         Said::from(child.wait_with_output().unwrap())
     }
 

@@ -19,7 +19,7 @@ use burn_autodiff::Autodiff;
 use burn_autodiff::checkpoint::{base::Checkpointer, strategy::CheckpointStrategy};
 use burn_autodiff::grads::Gradients;
 use burn_autodiff::ops::{Backward, Ops, OpsKind};
-use burn_backend::tensor::FloatTensor;
+use burn_backend::tensor::{FloatTensor, IntTensor};
 use burn_backend::{AutodiffBackend, Scalar, Shape, TensorMetadata};
 
 use super::error::CollectiveError;
@@ -142,6 +142,14 @@ impl<B: CollectiveBackend, C: CheckpointStrategy> CollectiveBackend for Autodiff
                 OpsKind::UnTracked(prep) => prep.finish(out),
             })
         }))
+    }
+
+    fn exchange_ids(
+        link: &Link<Self::Plain>,
+        operation: &CollectiveOperation,
+        x: IntTensor<Self>,
+    ) -> Result<IntTensor<Self>, CollectiveError> {
+        B::exchange_ids(link, operation, x)
     }
 
     fn depth(x: &FloatTensor<Self>) -> usize {

@@ -55,7 +55,7 @@ pub const COLLECTIVE_DEADLINE: Duration = Duration::from_secs(60);
 /// ```
 #[derive(Debug)]
 pub struct Communicator<B: CollectiveBackend<Plain = B>> {
-    link: Link<B>,
+    pub(super) link: Link<B>,
     device: B::Device,
     /// Of all ranks of this process, where there are several.
     turn: Option<Arc<SharedTurn>>,
@@ -156,7 +156,7 @@ impl<B: CollectiveBackend<Plain = B>> Communicator<B> {
         Ok(out)
     }
 
-    /// Waits for the exchanges that were left to the device: [`all_reduce_queued`](Self::all_reduce_queued),
+    /// Waits for the exchanges that were left to the device: those that are queued,
     /// [`all_gather_rows_after`](Self::all_gather_rows_after) and those of backward passes. What is computed from their
     /// results is right where this is no error, however much later it is read.
     ///
@@ -355,6 +355,20 @@ impl<B: CollectiveBackend<Plain = B>> Communicator<B> {
         receive: &[usize],
     ) -> Result<Tensor<A, 2>, CollectiveError> {
         self.exchange(CollectiveOperation::AllToAll { send: send.to_vec(), receive: receive.to_vec() }, x)
+    }
+
+    /// [`all_to_all_rows`](Self::all_to_all_rows) that nobody waits for here, as
+    /// [`all_reduce_queued`](Self::all_reduce_queued).
+    ///
+    /// # Errors
+    /// For every [`CollectiveFault`].
+    pub fn all_to_all_rows_queued<A: CollectiveBackend<Plain = B>>(
+        &self,
+        x: Tensor<A, 2>,
+        send: &[usize],
+        receive: &[usize],
+    ) -> Result<Tensor<A, 2>, CollectiveError> {
+        self.queued(CollectiveOperation::AllToAll { send: send.to_vec(), receive: receive.to_vec() }, x)
     }
 
     /// What `root` has, on every rank; the others give a tensor of the same shape, whose values do not matter. No

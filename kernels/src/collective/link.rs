@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use burn::tensor::backend::Backend;
 use burn::tensor::{Tensor, TensorPrimitive};
-use burn_backend::tensor::FloatTensor;
+use burn_backend::tensor::{FloatTensor, IntTensor};
 use burn_flex::Flex;
 
 use super::error::CollectiveError;
@@ -114,6 +114,14 @@ pub trait Collective<B: Backend>: fmt::Debug + Send + Sync {
     /// call.
     fn begin(&self, call: Call<'_>, x: FloatTensor<B>) -> Result<Begun<B>, CollectiveError>;
 
+    /// What `operation`, which moves rows and adds up none, makes of whole numbers. They have no gradient; otherwise as
+    /// [`begin`](Self::begin) and its end.
+    ///
+    /// # Errors
+    /// For every [`CollectiveFault`](crate::CollectiveFault); those of what is left to the device are told by a later
+    /// call.
+    fn exchange_ids(&self, operation: &CollectiveOperation, x: IntTensor<B>) -> Result<IntTensor<B>, CollectiveError>;
+
     /// Waits for what was left to the device: an error where the results of [`begin`](Self::begin) are not what they
     /// should be.
     ///
@@ -163,6 +171,14 @@ pub trait CollectiveBackend: Backend {
         always: bool,
     ) -> Result<Begun<Self>, CollectiveError>;
 
+    /// [`Collective::exchange_ids`].
+    #[doc(hidden)]
+    fn exchange_ids(
+        link: &Link<Self::Plain>,
+        operation: &CollectiveOperation,
+        x: IntTensor<Self>,
+    ) -> Result<IntTensor<Self>, CollectiveError>;
+
     /// How deep `x` is recorded; a backward pass goes from the deepest on.
     #[doc(hidden)]
     fn depth(_: &FloatTensor<Self>) -> usize {
@@ -194,6 +210,14 @@ impl CollectiveBackend for Flex {
     fn begin(link: &Link<Self>, call: Call<'_>, x: FloatTensor<Self>, _: bool) -> Result<Begun<Self>, CollectiveError> {
         link.begin(call, x)
     }
+
+    fn exchange_ids(
+        link: &Link<Self>,
+        operation: &CollectiveOperation,
+        x: IntTensor<Self>,
+    ) -> Result<IntTensor<Self>, CollectiveError> {
+        link.exchange_ids(operation, x)
+    }
 }
 
 #[cfg(feature = "cube")]
@@ -207,5 +231,13 @@ impl_for_devices! { CollectiveBackend =>
         _: bool,
     ) -> Result<Begun<Self>, CollectiveError> {
         link.begin(call, x)
+    }
+
+    fn exchange_ids(
+        link: &Link<Self>,
+        operation: &CollectiveOperation,
+        x: IntTensor<Self>,
+    ) -> Result<IntTensor<Self>, CollectiveError> {
+        link.exchange_ids(operation, x)
     }
 }

@@ -10,6 +10,7 @@ mod communicator;
 mod environment;
 mod error;
 mod handshake;
+mod ids;
 mod link;
 #[cfg(feature = "cuda")]
 mod nccl;
@@ -21,6 +22,7 @@ mod rendezvous;
 #[cfg(test)]
 mod tests;
 mod threads;
+mod values;
 
 pub use communicator::{COLLECTIVE_DEADLINE, Communicator, Gathering};
 pub use environment::{LaunchEnvironment, LaunchError, Rendezvous};

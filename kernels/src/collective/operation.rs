@@ -75,8 +75,13 @@ impl CollectiveOperation {
             true => Ok(()),
             false => Err(CollectiveFault::Argument { argument, expected, found }),
         };
-        let stored = matches!(dtype, DType::F32 | DType::F16 | DType::BF16);
-        unless(stored, "x", "f32, f16 or bf16".into(), format!("{dtype:?}"))?;
+        let (types, whole) = match self {
+            // Nothing is added up.
+            Self::AllGather { .. } | Self::AllToAll { .. } => ("f32, f16, bf16 or i32", dtype == DType::I32),
+            _ => ("f32, f16 or bf16", false),
+        };
+        let stored = whole || matches!(dtype, DType::F32 | DType::F16 | DType::BF16);
+        unless(stored, "x", types.into(), format!("{dtype:?}"))?;
         let per_rank = |argument, list: &[usize]| {
             unless(list.len() == ranks, argument, format!("a number for each of {ranks} ranks"), format!("{list:?}"))
         };

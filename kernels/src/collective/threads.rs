@@ -7,12 +7,13 @@ use std::time::{Duration, Instant};
 
 use burn::tensor::DType;
 use burn::tensor::backend::Backend;
-use burn_backend::tensor::FloatTensor;
-use burn_backend::{Shape, Slice, TensorMetadata};
+use burn_backend::Shape;
+use burn_backend::tensor::{FloatTensor, IntTensor};
 
 use super::error::{CollectiveError, CollectiveFault};
 use super::link::{Begun, Call, Collective, Traffic};
 use super::operation::CollectiveOperation;
+use super::values::Values;
 use crate::runtime::turn::{SharedTurn, pause};
 
 /// What a rank gave to an exchange.
@@ -20,11 +21,11 @@ use crate::runtime::turn::{SharedTurn, pause};
 struct Part<B: Backend> {
     operation: CollectiveOperation,
     described: String,
-    x: FloatTensor<B>,
+    x: Values<B>,
 }
 
 /// Of a part: what its rank called, and its tensor.
-type Taken<B> = (CollectiveOperation, FloatTensor<B>);
+type Taken<B> = (CollectiveOperation, Values<B>);
 
 /// An exchange: the parts of ranks that have come, and how many still have to take their result.
 #[derive(Debug)]
@@ -116,26 +117,9 @@ impl<B: Backend> ThreadLink<B> {
     fn seen(&self, failed: &CollectiveError, operation: &'static str) -> CollectiveError {
         CollectiveError { rank: self.rank, operation, fault: failed.fault.seen_from(self.rank, failed.rank) }
     }
-}
 
-impl<B: Backend> Collective<B> for ThreadLink<B> {
-    fn rank(&self) -> usize {
-        self.rank
-    }
-
-    fn ranks(&self) -> usize {
-        self.group.ranks
-    }
-
-    fn calls(&self) -> u64 {
-        self.calls.load(Ordering::Relaxed)
-    }
-
-    fn traffic(&self) -> Traffic {
-        *self.traffic.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn begin(&self, call: Call<'_>, x: FloatTensor<B>) -> Result<Begun<B>, CollectiveError> {
+    /// Gives `x` to the other ranks, and has what the call makes of all.
+    fn exchange(&self, call: Call<'_>, x: Values<B>) -> Result<Values<B>, CollectiveError> {
         let Call { operation, backward_of } = call;
         let round = self.calls.fetch_add(1, Ordering::Relaxed);
         let failed = |fault| {
@@ -149,7 +133,7 @@ impl<B: Backend> Collective<B> for ThreadLink<B> {
         if backward_of.is_some() && self.group.ranks > 1 && !SharedTurn::is_joined() {
             return Err(failed(CollectiveFault::Apart));
         }
-        let (shape, dtype, device) = (x.shape(), x.dtype(), B::float_device(&x));
+        let (shape, dtype, device) = (x.shape(), x.dtype(), x.device());
         let output = operation.output(self.rank, self.group.ranks, &shape, dtype).map_err(failed)?;
         // Another thread reads what this one has queued, and what it reads must not be written to before.
         let sync = || {
@@ -174,7 +158,7 @@ impl<B: Backend> Collective<B> for ThreadLink<B> {
             let _pause = (!all_there && backward_of.is_none()).then(pause);
             self.parts(round, operation.name())?
         };
-        let out = result::<B>(operation, self.rank, parts, output, dtype, &device);
+        let out = result(operation, self.rank, parts, output, dtype, &device);
         sync()?;
         let bytes = out.shape().num_elements() * dtype.size();
         let seconds = own_is_done.elapsed().as_secs_f64();
@@ -186,7 +170,33 @@ impl<B: Backend> Collective<B> for ThreadLink<B> {
                 state.rounds.remove(&round);
             }
         }
-        Ok(Begun::ended(out))
+        Ok(out)
+    }
+}
+
+impl<B: Backend> Collective<B> for ThreadLink<B> {
+    fn rank(&self) -> usize {
+        self.rank
+    }
+
+    fn ranks(&self) -> usize {
+        self.group.ranks
+    }
+
+    fn calls(&self) -> u64 {
+        self.calls.load(Ordering::Relaxed)
+    }
+
+    fn traffic(&self) -> Traffic {
+        *self.traffic.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn begin(&self, call: Call<'_>, x: FloatTensor<B>) -> Result<Begun<B>, CollectiveError> {
+        self.exchange(call, Values::Floats(x)).map(|out| Begun::ended(out.floats()))
+    }
+
+    fn exchange_ids(&self, operation: &CollectiveOperation, x: IntTensor<B>) -> Result<IntTensor<B>, CollectiveError> {
+        self.exchange(Call { operation, backward_of: None }, Values::Ids(x)).map(Values::ids)
     }
 
     fn failure(&self, operation: &'static str) -> Option<CollectiveError> {
@@ -213,38 +223,29 @@ fn result<B: Backend>(
     output: Vec<usize>,
     dtype: DType,
     device: &B::Device,
-) -> FloatTensor<B> {
+) -> Values<B> {
     // No device takes a launch over nothing.
     if output.iter().product::<usize>() == 0 {
-        return B::float_empty(Shape::from(output), device, dtype.into());
+        return parts[rank].1.empty(Shape::from(output), device);
     }
     let first = |counts: &[usize], of: usize| counts[..of].iter().sum::<usize>();
     let tensors = || parts.iter().map(|(_, x)| x.clone());
     match operation {
-        CollectiveOperation::AllReduce => sum::<B>(tensors(), dtype),
-        CollectiveOperation::AllGather { .. } => joined::<B>(tensors()),
+        CollectiveOperation::AllReduce => Values::Floats(sum::<B>(tensors().map(Values::floats), dtype)),
+        CollectiveOperation::AllGather { .. } => Values::joined(tensors()),
         CollectiveOperation::ReduceScatter { rows } => {
-            sum::<B>(tensors().map(|x| row_range::<B>(x, first(rows, rank), rows[rank])), dtype)
+            let own = |x: Values<B>| x.rows(first(rows, rank), rows[rank]).floats();
+            Values::Floats(sum::<B>(tensors().map(own), dtype))
         }
-        CollectiveOperation::AllToAll { .. } => joined::<B>(parts.iter().filter_map(|(call, x)| match call {
+        CollectiveOperation::AllToAll { .. } => Values::joined(parts.iter().filter_map(|(call, x)| match call {
             CollectiveOperation::AllToAll { send, .. } if send[rank] > 0 => {
-                Some(row_range::<B>(x.clone(), first(send, rank), send[rank]))
+                Some(x.clone().rows(first(send, rank), send[rank]))
             }
             _ => None,
         })),
-        CollectiveOperation::Broadcast { root } => joined::<B>([parts[*root].1.clone()]),
+        CollectiveOperation::Broadcast { root } => Values::joined([parts[*root].1.clone()]),
         CollectiveOperation::Barrier | CollectiveOperation::Backward => parts[rank].1.clone(),
     }
-}
-
-fn row_range<B: Backend>(x: FloatTensor<B>, start: usize, rows: usize) -> FloatTensor<B> {
-    let width = x.shape()[1];
-    B::float_slice(x, &[Slice::from(start..start + rows), Slice::from(0..width)])
-}
-
-/// The rows of all, in memory of its own.
-fn joined<B: Backend>(parts: impl IntoIterator<Item = FloatTensor<B>>) -> FloatTensor<B> {
-    B::float_cat(parts.into_iter().filter(|part| part.shape().num_elements() > 0).collect(), 0)
 }
 
 /// The sum in the order given, in f32.

@@ -1,6 +1,6 @@
 //! What exchanges between ranks compute, against plain loops over the ranks.
 
-use burn::tensor::{DType, Tensor, TensorData};
+use burn::tensor::{DType, Int, Tensor, TensorData};
 use burn_autodiff::Autodiff;
 
 use super::fixtures::values_in;
@@ -99,6 +99,29 @@ impl Case {
             CollectiveOperation::Barrier | CollectiveOperation::Backward => rank.barrier().map(|()| x),
         }
     }
+
+    /// What an exchange that moves rows makes of whole numbers.
+    fn ids<B: CollectiveBackend<Plain = B>>(&self, rank: &Communicator<B>, x: &[f64]) -> Option<Vec<i32>> {
+        let (shape, options) = ([x.len() / self.width, self.width], (rank.device(), DType::I32));
+        let x = match x.is_empty() {
+            true => Tensor::<B, 2, Int>::empty(shape, options),
+            false => Tensor::from_data(TensorData::new(bits(x), shape), options),
+        };
+        let ids = match &self.calls[rank.rank()] {
+            CollectiveOperation::AllGather { rows } => rank.all_gather_ids(x, rows),
+            CollectiveOperation::AllToAll { send, receive } => rank.all_to_all_ids_queued(x, send, receive),
+            _ => return None,
+        };
+        let ids = ids.and_then(|ids| rank.settled().map(|()| ids));
+        let ids = ids.unwrap_or_else(|error| panic!("ids, {}: {error}", self.name()));
+        let none = ids.dims().contains(&0);
+        Some(if none { Vec::new() } else { ids.into_data().into_vec().expect("i32 as given") })
+    }
+}
+
+/// Values as whole numbers of all sizes.
+fn bits(values: &[f64]) -> Vec<i32> {
+    values.iter().map(|&value| (value as f32).to_bits() as i32).collect()
 }
 
 fn up<B: CollectiveBackend>(values: &[f64], width: usize, dtype: Dtype, device: &B::Device) -> Tensor<B, 2> {
@@ -125,7 +148,8 @@ fn down<B: CollectiveBackend>(x: Tensor<B, 2>) -> Vec<f32> {
 }
 
 /// Asserts that each exchange is what a loop over the ranks makes of it, for each number of ranks up to four, with
-/// uneven, equal and no rows; and that a sum has the same bits on every rank and in every run. `group` makes all ranks.
+/// uneven, equal and no rows; that a sum has the same bits on every rank and in every run; and in f32 that whole numbers
+/// are moved as they are. `group` makes all ranks.
 #[track_caller]
 pub fn assert_exchanges<B: CollectiveBackend<Plain = B>>(
     counts: &[usize],
@@ -155,6 +179,19 @@ pub fn assert_exchanges<B: CollectiveBackend<Plain = B>>(
             }
         }
         assert_eq!(run(), results, "{count} ranks in another run");
+        if dtype != Dtype::F32 {
+            continue;
+        }
+        let ids = Communicator::on_threads(group(count), |rank| {
+            cases.iter().map(|case| case.ids(&rank, &case.inputs(dtype)[rank.rank()])).collect::<Vec<_>>()
+        });
+        for (k, case) in cases.iter().enumerate() {
+            let want = case.results(&case.inputs(dtype));
+            for rank in 0..count {
+                let found = ids[rank][k].as_ref();
+                assert!(found.is_none_or(|ids| *ids == bits(&want[rank])), "ids, {}: rank {rank}", case.name());
+            }
+        }
     }
 }
 

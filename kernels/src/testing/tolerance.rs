@@ -33,11 +33,18 @@ impl Dtype {
             return x;
         }
         let exponent = ((x.to_bits() >> 52) & 0x7FF) as i32 - 1023;
-        let quantum = ((exponent.max(min_exponent) - bits + 1) as f64).exp2();
-        let rounded = (x / quantum).round_ties_even() * quantum;
-        let overflow = ((2 - min_exponent) as f64).exp2();
-        if rounded.abs() >= overflow { f64::INFINITY.copysign(x) } else { rounded }
+        let quantum = power_of_two(exponent.max(min_exponent) - bits + 1);
+        // Sums beyond 2^52 have no fraction: adding rounds, ties to even.
+        const WHOLE: f64 = 1.5 * (1_u64 << 52) as f64;
+        let rounded = (((x / quantum + WHOLE) - WHOLE) * quantum).abs();
+        let overflow = power_of_two(2 - min_exponent);
+        if rounded >= overflow { f64::INFINITY } else { rounded }.copysign(x)
     }
+}
+
+/// `2^exponent` of a normal number.
+fn power_of_two(exponent: i32) -> f64 {
+    f64::from_bits(((exponent + 1023) as u64) << 52)
 }
 
 /// Bound on the relative error in norm of a result stored as `dtype` whose elements are sums of up to `reduction_len`

@@ -22,8 +22,13 @@ pub(super) fn number(value: Option<f32>, log: bool, median: f32, scaler: Scaler,
 /// A category as a random direction; an empty name is none.
 pub(super) fn hashed(name: &str, out: &mut [f32]) {
     if !name.is_empty() {
-        add_random_direction(hash_text(name), SEED, 1.0, out);
+        direction(hash_text(name), out);
     }
+}
+
+/// The direction of the category with a hash.
+pub(super) fn direction(hash: u64, out: &mut [f32]) {
+    add_random_direction(hash, SEED, 1.0, out);
 }
 
 /// How frequent a category is that `rows` fitted rows have.

@@ -10,7 +10,7 @@ use super::encode::{self, SEED, log_age, mean_weight};
 use super::fitting::{Scaler, quantile, signed_log};
 use super::naming::{column_names, has_hour};
 use super::nodes::{FeatureColumn, NodeType, Values};
-use super::stored::{Stored, UnknownCategories};
+use super::stored::{CategoryNames, Stored, UnknownCategories};
 use super::text_table::TextTable;
 use super::transforms::{Categories, Fitted, Transforms};
 use super::windowed::Windowed;
@@ -62,6 +62,7 @@ pub(super) struct FeatureMatrix {
     pub names: Vec<String>,
     pub transforms: Transforms,
     pub unknown: Vec<UnknownCategories>,
+    pub category_names: CategoryNames,
 }
 
 /// Makes the features of all `types`. What their columns need to know is taken from the import `with`; without one it
@@ -129,8 +130,8 @@ pub(super) fn build(
         );
     }
     step();
-    let Builder { names, made, unknown, .. } = builder;
-    Ok(FeatureMatrix { values, names, transforms: made, unknown })
+    let Builder { names, made, unknown, category_names, .. } = builder;
+    Ok(FeatureMatrix { values, names, transforms: made, unknown, category_names })
 }
 
 /// Terms move into the encoders: they are the largest of all columns and needed no more.
@@ -149,6 +150,7 @@ pub(super) struct Builder<'w> {
     pub names: Vec<String>,
     pub made: Transforms,
     pub unknown: Vec<UnknownCategories>,
+    pub category_names: CategoryNames,
 }
 
 impl Builder<'_> {
@@ -214,6 +216,7 @@ impl Builder<'_> {
                 self.add(Fill::Number { values, log: false, median, scaler }, names_of)
             }
             (FeatureKind::Categorical { encoding, .. }, Values::Category(codes, names)) => {
+                let with = self.with;
                 let fitted = self.fitted(&name, || {
                     let rows = codes.iter().zip(is_fitted).filter(|(_, fitted)| **fitted).map(|(code, _)| *code);
                     let categories = Categories::count(rows, names);
@@ -228,7 +231,12 @@ impl Builder<'_> {
                 let (scaler, none) = (fitted.scaler(), Categories::default());
                 let categories = fitted.categories.as_ref().unwrap_or(&none);
                 let rows: Vec<u32> = names.iter().map(|name| categories.rows_of(name)).collect();
+                let common = match with {
+                    None => categories.common(names),
+                    Some(stored) => stored.category_names.get(&name).cloned().unwrap_or_default(),
+                };
                 self.note_unknown(&name, codes, names, &rows, is_fitted);
+                self.category_names.extend((!common.is_empty()).then(|| (name.clone(), common)));
                 match encoding {
                     Encoding::Hash => self.add(Fill::Hash { codes, names }, names_of),
                     Encoding::Frequency => {

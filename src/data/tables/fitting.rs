@@ -48,6 +48,13 @@ impl Scaler {
         let scaled = (f64::from(value) - f64::from(self.centre)) / f64::from(self.spread);
         squeezed(scaled)
     }
+
+    /// The value that becomes `scaled`, in full precision.
+    pub fn inverse(&self, scaled: f32) -> f64 {
+        let (knee, size) = (f64::from(KNEE), f64::from(scaled.abs()));
+        let size = if size <= knee { size } else { knee * ((size - knee) / knee).exp() };
+        f64::from(self.centre) + f64::from(self.spread) * size.copysign(f64::from(scaled))
+    }
 }
 
 /// Keeps the order of all values and their place up to ±10; farther ones are drawn in, `10 + 10 ln(x / 10)`, so that
@@ -71,6 +78,11 @@ pub(super) fn quantile(sorted: &[f32], q: f64) -> f64 {
 /// `sign(x) ln(1 + |x|)`.
 pub(super) fn signed_log(value: f32) -> f32 {
     value.abs().ln_1p().copysign(value)
+}
+
+/// The value whose [`signed_log`] is `value`.
+pub(super) fn signed_exp_m1(value: f64) -> f64 {
+    value.abs().exp_m1().copysign(value)
 }
 
 #[cfg(test)]

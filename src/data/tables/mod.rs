@@ -222,7 +222,8 @@
 //! that is left are the means of theirs, column by column; a generated reverse has the same values.
 //!
 //! # Tables of another day
-//! What was learned is stored in `import.json` and `import.bin`, and [`ImportOptions::with`] applies it to other
+//! What was learned is stored in `import.json` and `import.bin`, with the names of categories that five rows or more
+//! have, which explanations say, and [`ImportOptions::with`] applies it to other
 //! tables: a row then has the features that it would have had. A category or a word that was never seen is one of no
 //! training row; a time later than the latest is as recent as it. The description may name other files, ids, labels and
 //! another split; whatever makes columns or relations has to be the same.
@@ -273,6 +274,7 @@ mod text_table;
 mod transforms;
 mod values;
 mod windowed;
+mod written;
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -292,6 +294,7 @@ pub use stored::{
     unknown_categories,
 };
 pub use summary::{ColumnSummary, ImportSummary, RelationSummary, TypeSummary};
+pub use written::Written;
 
 use self::budget::{Budget, of_values};
 use self::description::{History, SplitBy};
@@ -306,7 +309,7 @@ use self::nodes::NodeType;
 use self::on_disk::{held, merge};
 use self::plan::Plan;
 use self::reading::{MAX_HELD, Reading};
-use self::stored::{BinaryFile, FORMAT, Stored};
+use self::stored::{BinaryFile, CategoryNames, FORMAT, Stored};
 use self::transforms::Entry;
 use self::windowed::{FittedWindows, Made, Windows};
 use crate::data::Progress;
@@ -378,6 +381,8 @@ struct Provenance {
     fitted: Vec<Entry>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     windows: Vec<FittedWindows>,
+    #[serde(skip_serializing_if = "CategoryNames::is_empty")]
+    category_names: CategoryNames,
     #[serde(skip_serializing_if = "Option::is_none")]
     binary: Option<BinaryFile>,
     columns: Vec<String>,
@@ -589,7 +594,7 @@ pub fn import(options: &ImportOptions, progress: &dyn Fn(Progress)) -> Result<Im
     }
     let summaries = types.iter().map(TypeSummary::of).collect::<Vec<_>>();
     let repeated: Vec<usize> = merged.iter().map(|merged| merged.repeated).collect();
-    let FeatureMatrix { values, names, transforms, unknown } = {
+    let FeatureMatrix { values, names, transforms, unknown, category_names } = {
         // What an entity adds up to would tell an event of later ones: windows say it as of the event.
         let is_static = |(relation, _): &(&RelationEdges, &Merged)| {
             [relation.src, relation.dst].iter().all(|&end| !types[end].is_of_events())
@@ -610,7 +615,7 @@ pub fn import(options: &ImportOptions, progress: &dyn Fn(Progress)) -> Result<Im
     if let Some(stored) = &with {
         stored.check_columns(&names)?;
     }
-    let mut builder = Builder { with: with.as_ref(), names: Vec::new(), made: transforms, unknown };
+    let mut builder = Builder { with: with.as_ref(), made: transforms, unknown, ..Builder::default() };
     let columns = edge_columns::encode(&mut relations, &merged, &fitted_edges, &mut builder)?;
     let Builder { made: transforms, unknown, .. } = builder;
     let (specs, edge_values) = specs_and_values(&relations, merged, columns);
@@ -651,6 +656,7 @@ pub fn import(options: &ImportOptions, progress: &dyn Fn(Progress)) -> Result<Im
         fitted_times,
         fitted,
         windows,
+        category_names,
         binary: (!binary.is_empty()).then(|| binary_facts(&binary)),
         columns: names.clone(),
         unknown_categories: unknown,

@@ -25,13 +25,13 @@ pub(crate) type Cells<'a> = dyn Fn(&str) -> Result<Cow<'a, str>> + 'a;
 
 /// A column of a table that becomes columns of numbers.
 #[derive(Debug)]
-struct Source {
-    column: String,
-    kind: FeatureKind,
+pub(super) struct Source {
+    pub column: String,
+    pub kind: FeatureKind,
     /// The name of what was learned for it.
-    fitted: String,
-    start: usize,
-    width: usize,
+    pub fitted: String,
+    pub start: usize,
+    pub width: usize,
     /// Of categories: rows that have one, and those whose category no fitted row has.
     counts: [AtomicUsize; 2],
 }
@@ -180,9 +180,9 @@ impl FigureColumns {
 #[derive(Debug)]
 pub(crate) struct RowTables {
     pub description: Description,
-    stored: Stored,
+    pub(super) stored: Stored,
     /// By node table.
-    nodes: Vec<Vec<Source>>,
+    pub(super) nodes: Vec<Vec<Source>>,
     /// By edge table.
     edges: Vec<Vec<Source>>,
 }
@@ -226,6 +226,18 @@ impl RowTables {
         let edges = edges.map(|table| sources(&table.values, &format!("edges[{}].", table.name), &|_| None));
         let edges = edges.collect::<Result<Vec<_>>>()?;
         Ok(Some(Self { description, stored, nodes, edges }))
+    }
+
+    /// Those of the import in the directory `data`, or, where there is none, of the one that the run keeps, if its columns
+    /// are `names`.
+    ///
+    /// # Errors
+    /// As for [`open`](Self::open).
+    pub fn of_data(data: &Path, run: &Path, names: Option<&[String]>) -> Result<Option<Self>> {
+        match Self::open(data)? {
+            None if names.is_some() => Ok(Self::open(run)?.filter(|tables| names == Some(tables.columns()))),
+            found => Ok(found),
+        }
     }
 
     /// All columns of the feature matrix.
@@ -456,6 +468,11 @@ impl RowTables {
         };
         let tables = self.description.nodes.iter().enumerate().filter(|(_, table)| table.time.is_some());
         tables.flat_map(of_table).collect()
+    }
+
+    /// How many nodes at most a value of a shared column joins, whose relation this is.
+    pub fn max_degree(&self, relation: &str) -> Option<usize> {
+        self.description.shared.iter().find(|shared| shared.relation() == relation)?.max_degree
     }
 
     /// The windows of the description, in the order of their columns.

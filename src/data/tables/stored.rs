@@ -1,5 +1,6 @@
 //! The import that another one takes its transforms from.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -109,6 +110,9 @@ pub fn earlier_in_words(learned: Option<[i64; 2]>, events: Option<&Events>) -> O
     })
 }
 
+/// Names of the common categories of columns of nodes, which explanations say; columns are called as what was learned.
+pub(super) type CategoryNames = BTreeMap<String, Vec<String>>;
+
 /// `import.bin` in `import.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct BinaryFile {
@@ -129,6 +133,8 @@ struct File {
     fitted: Vec<Entry>,
     #[serde(default)]
     windows: Vec<FittedWindows>,
+    #[serde(default)]
+    category_names: CategoryNames,
     binary: Option<BinaryFile>,
 }
 
@@ -144,6 +150,7 @@ pub(super) struct Stored {
     pub transforms: Transforms,
     /// How far windows reach, by `[[windows]]` table.
     pub windows: Vec<FittedWindows>,
+    pub category_names: CategoryNames,
 }
 
 impl Stored {
@@ -189,6 +196,7 @@ impl Stored {
             fitted_times: content.fitted_times,
             transforms: Transforms::from_stored(content.fitted, &bytes, &path)?,
             windows: content.windows,
+            category_names: content.category_names,
             file,
         })
     }

@@ -11,6 +11,11 @@ use crate::data::text::hashing::hash_text;
 use crate::data::text::{Block, LANES, TextDirections};
 use crate::error::{Error, Result};
 
+/// Fitted rows that a category has at least whose name is kept, names of a column, and bytes of a name at most.
+const MIN_ROWS: u32 = 5;
+const MAX_NAMES: usize = 1000;
+const MAX_NAME_BYTES: usize = 200;
+
 /// What was learned for one source of columns.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Fitted {
@@ -104,6 +109,25 @@ impl Categories {
     /// Rows that have a category; 0 for one that none has.
     pub fn rows_of(&self, name: &str) -> u32 {
         self.hashes.binary_search(&hash_text(name)).map_or(0, |at| self.counts[at])
+    }
+
+    /// The names that an explanation may say: of the most frequent categories, none of them of so few rows that it might
+    /// be somebody's own. In the order of the alphabet.
+    pub fn common(&self, names: &TextTable) -> Vec<String> {
+        let known = names.iter().filter(|name| !name.is_empty() && name.len() <= MAX_NAME_BYTES);
+        let mut common: Vec<(u32, &str)> = known.map(|name| (self.rows_of(name), name)).collect();
+        common.retain(|&(rows, _)| rows >= MIN_ROWS);
+        common.sort_unstable_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(b.1)));
+        let mut common: Vec<String> = common.into_iter().take(MAX_NAMES).map(|(_, name)| name.to_owned()).collect();
+        common.sort_unstable();
+        common
+    }
+
+    /// The one category that `is_it` holds for, given by its hash and its rows; `None` where there is none or several.
+    pub fn only(&self, is_it: impl Fn(u64, u32) -> bool) -> Option<u64> {
+        let mut found = self.hashes.iter().zip(&self.counts).filter(|&(&hash, &rows)| is_it(hash, rows));
+        let (&hash, _) = found.next()?;
+        found.next().is_none().then_some(hash)
     }
 
     /// By category.

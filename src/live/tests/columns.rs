@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::data::tables::{ImportOptions, import};
 use crate::graph::{Dataset, FeatureValues};
-use crate::live::{Change, Columns, Derived, EdgeAt, EdgeRow, EventAt, NodeRow, Row, RowReader};
+use crate::live::{Change, Columns, Derived, EdgeAt, EdgeRow, EventAt, Live, NodeRow, Row, RowReader};
 
 const DAY: i64 = 86_400;
 
@@ -368,4 +368,30 @@ fn figures_of_edges_follow_what_is_appended() {
         let entry = times.iter().position(|time| Some(*time) == edge.time).unwrap();
         assert_eq!(values.row(entry), edge.values, "row {at}");
     }
+}
+
+#[test]
+fn a_value_that_joins_as_many_nodes_as_it_may_joins_no_more() {
+    let dir = tempfile::tempdir().unwrap();
+    let accounts: String = (0..40).map(|at| format!("a{at},{},{},c{}\n", at % 9, at % 2, at % 6)).collect();
+    let tables = [
+        ("accounts.csv", format!("id,age,bad,city\n{accounts}")),
+        ("pays.csv", "from,to,sum,time,kind\na1,a2,1,1700000000,x\n".to_owned()),
+        ("knows.csv", "a,b\na1,a2\n".to_owned()),
+    ];
+    let description = ACCOUNTS.replace("\"city\"", "\"city\"\nmax_degree = 7");
+    let base = imported(dir.path(), "base", &description, &tables, None);
+    let data = dir.path().join("base/data");
+    let reader = RowReader::open(&data, &data, &base).unwrap();
+    let columns = Columns::new(&reader, &base).unwrap();
+    let live = Live::open(base, columns).unwrap();
+    let joined = |id: &str, city: &str| {
+        let node = json!({ "type": "account", "id": id, "age": 3, "city": city });
+        let rows = reader.read(&serde_json::from_value(node).unwrap()).unwrap();
+        let appended = live.append(&rows).unwrap();
+        (appended.edges, appended.left_out)
+    };
+    // Seven have c0, six have c5.
+    let found = [("n1", "c0"), ("n2", "c5"), ("n3", "c5"), ("n4", "c9")].map(|(id, city)| joined(id, city));
+    assert_eq!(found, [(0, 1), (1, 0), (0, 1), (1, 0)]);
 }

@@ -68,6 +68,11 @@ impl<B: GraphBackend> DividedInputs<B> {
         Self { part, normalisation, inputs: Inputs { rows, chunk_rows } }
     }
 
+    /// The nodes of this rank, and the edges into them.
+    pub fn part(&self) -> &GraphPart<B> {
+        &self.part
+    }
+
     /// Edges into the nodes of this rank.
     pub fn num_edges(&self) -> usize {
         self.part.num_edges()

@@ -81,6 +81,11 @@ impl<B: GraphBackend> ClassifierPart<B> {
         Ok(Self { graph, own, first, all, degree, neighbours, in_degrees })
     }
 
+    /// The nodes of this rank, and the edges into them.
+    pub fn graph(&self) -> &GraphPart<B> {
+        &self.graph
+    }
+
     /// Edges into the nodes of this rank.
     pub fn num_edges(&self) -> usize {
         self.graph.num_edges()

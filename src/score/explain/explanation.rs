@@ -1,12 +1,16 @@
 //! What an explanation says, the same for every stage.
 
+use std::collections::HashMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
 use super::names::Names;
 use super::similar::{Known, SimilarPart};
+use super::{FEATURES, by_magnitude};
+use crate::data::tables::{RowTables, Written};
 use crate::error::Result;
+use crate::features::Block;
 
 /// Why a node has its score. Everything is sorted by magnitude.
 ///
@@ -88,8 +92,22 @@ pub struct BlockPart {
 pub struct ColumnPart {
     pub column: String,
     pub block: String,
-    /// That of the node.
+    /// That of the node, as the model reads it.
     pub value: f32,
+    /// What the table says there, where the column is the node's own and comes from an import that tells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub written: Option<Written>,
+    pub contribution: f64,
+}
+
+/// A line about a column, or about all columns that one cell of a table became.
+#[derive(Clone, Debug)]
+pub struct Line {
+    /// As the table calls it, where it tells.
+    pub name: String,
+    /// What is written there, or else what the model reads.
+    pub value: String,
+    pub block: String,
     pub contribution: f64,
 }
 
@@ -161,12 +179,15 @@ impl fmt::Display for Explanation {
                 writeln!(f, "{:<name$}{:>+10.4}", part.block, part.contribution)?;
             }
         }
-        let columns = || self.columns.iter().take(ROWS).filter(|part| part.contribution != 0.0);
-        if columns().next().is_some() {
-            let name = width(columns().map(|part| part.column.chars().count()).max().unwrap_or(0));
-            writeln!(f, "\n{:<name$}{:>10}{:>14}", "column", "adds", "its value")?;
-            for part in columns() {
-                writeln!(f, "{:<name$}{:>+10.4}{:>14.5}", part.column, part.contribution, part.value)?;
+        let mut lines = self.lines();
+        lines.truncate(ROWS);
+        if !lines.is_empty() {
+            let widest =
+                |text: fn(&Line) -> &str| lines.iter().map(|line| text(line).chars().count()).max().unwrap_or(0);
+            let (name, block) = (width(widest(|line| &line.name)), widest(|line| &line.block).max(5) + 2);
+            writeln!(f, "\n{:<name$}{:<block$}{:>10}  its value", "column", "block", "adds")?;
+            for Line { name: column, value, block: of, contribution } in &lines {
+                writeln!(f, "{column:<name$}{of:<block$}{contribution:>+10.4}  {value}")?;
             }
         }
         if !self.similar.is_empty() {
@@ -214,6 +235,44 @@ impl Explanation {
             more_neighbours: 0,
             similar: known.map(|known| known.nearest_to(node, names)).unwrap_or_default(),
         })
+    }
+
+    /// Says of the node's own columns what the tables say; `row` are its features, whose columns are called `names`.
+    pub(in crate::score) fn add_written(&mut self, tables: &RowTables, names: &[String], row: &[f32]) {
+        let places: HashMap<&str, usize> = names.iter().enumerate().map(|(at, name)| (name.as_str(), at)).collect();
+        let written = tables.written(&self.kind, row);
+        let raw = Block::Raw.to_string();
+        for part in self.columns.iter_mut().filter(|part| part.block == FEATURES || part.block == raw) {
+            part.written = places.get(part.column.as_str()).and_then(|&at| written.get(at)?.clone());
+        }
+    }
+
+    /// The columns that add something, the weightiest first, as the tables call them and with what is written there;
+    /// what one cell became is one line.
+    pub fn lines(&self) -> Vec<Line> {
+        let mut lines: Vec<Line> = Vec::new();
+        let mut of_cells: HashMap<(&Written, &str), usize> = HashMap::new();
+        for part in self.columns.iter().filter(|part| part.contribution != 0.0) {
+            let line = Line {
+                name: part.written.as_ref().map_or(&part.column, |written| &written.column).clone(),
+                value: match &part.written {
+                    Some(Written { value: Some(value), is_rounded, .. }) => {
+                        format!("{}{value}", if *is_rounded { "≈" } else { "" })
+                    }
+                    Some(Written { value: None, .. }) => "nothing".into(),
+                    None => format!("{:.5} in the model", part.value),
+                },
+                block: part.block.clone(),
+                contribution: part.contribution,
+            };
+            let cell = part.written.as_ref().map(|written| (written, part.block.as_str()));
+            match cell.map(|cell| *of_cells.entry(cell).or_insert(lines.len())) {
+                Some(at) if at < lines.len() => lines[at].contribution += part.contribution,
+                _ => lines.push(line),
+            }
+        }
+        lines.sort_by(|a, b| by_magnitude(a.contribution, b.contribution));
+        lines
     }
 
     /// What is known of a node with a label: in a table, and in a sentence.

@@ -15,7 +15,7 @@ pub(super) mod stage3;
 
 use std::cmp::Ordering;
 
-pub use explanation::{BlockPart, ColumnPart, Explanation, Method, NeighbourPart, PathPart, RelationPart};
+pub use explanation::{BlockPart, ColumnPart, Explanation, Line, Method, NeighbourPart, PathPart, RelationPart};
 pub use members::Coverage;
 pub use names::{between, name_of, node_of};
 pub use run::{explain_members, explain_run, open_run};
@@ -27,6 +27,9 @@ pub const MOST_NEIGHBOURS: usize = 20;
 pub const MOST_PATHS: usize = 5;
 /// Known anomalies that it lists.
 pub const MOST_SIMILAR: usize = 5;
+
+/// The block of the node's own columns in a network.
+const FEATURES: &str = "features";
 
 /// The order of contributions: the largest first, whatever its sign.
 fn by_magnitude(a: f64, b: f64) -> Ordering {

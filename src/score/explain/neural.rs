@@ -4,7 +4,7 @@ use super::explanation::{BlockPart, ColumnPart, Explanation, Method, NeighbourPa
 use super::names::Names;
 use super::network::{Attributed, Coefficients, EdgeTransform, Entry, Head, Joined, Limits, Path, ReadOut, View};
 use super::similar::Known;
-use super::{MOST_NEIGHBOURS, MOST_PATHS, by_magnitude};
+use super::{FEATURES, MOST_NEIGHBOURS, MOST_PATHS, by_magnitude};
 use crate::error::Result;
 use crate::graph::{NodeType, Relation};
 use crate::run::known_labels::LABEL_COLUMNS;
@@ -37,7 +37,7 @@ impl Columns<'_> {
 
     fn block(&self) -> &'static str {
         match self {
-            Columns::Features(_) => "features",
+            Columns::Features(_) => FEATURES,
             Columns::Embeddings => "embedding",
         }
     }
@@ -199,6 +199,7 @@ impl Described<'_> {
             },
             block: if column < labels { self.columns.block().into() } else { LABELS.into() },
             value,
+            written: None,
             contribution,
         };
         let mut columns: Vec<ColumnPart> = found.columns.iter().zip(own).enumerate().map(column).collect();
@@ -207,7 +208,7 @@ impl Described<'_> {
             let (of_values, of_ages) = of_edges.split_at(read.map_or(0, EdgeTransform::values));
             let column = |name: &str, value: f32, contribution: f64| {
                 let column = format!("{}: {name}", self.names.relation(relation));
-                ColumnPart { column, block: EDGES.into(), value, contribution }
+                ColumnPart { column, block: EDGES.into(), value, written: None, contribution }
             };
             let values = of_values.iter().zip(&self.edge_columns[relation]).enumerate();
             columns.extend(values.map(|(at, (&contribution, name))| {
@@ -223,7 +224,7 @@ impl Described<'_> {
         }
         if found.biases != 0.0 {
             let (column, block) = (BIASES.into(), BIASES.into());
-            columns.push(ColumnPart { column, block, value: 1.0, contribution: found.biases });
+            columns.push(ColumnPart { column, block, value: 1.0, written: None, contribution: found.biases });
         }
         columns.sort_by(|a, b| by_magnitude(a.contribution, b.contribution));
         columns

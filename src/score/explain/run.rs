@@ -6,8 +6,9 @@ use graphsieve_kernels::GraphBackend;
 
 use super::explanation::Explanation;
 use crate::config::{RunConfig, Stage2Config, Stage2Input, Stage3Config};
+use crate::data::tables::RowTables;
 use crate::error::Result;
-use crate::graph::Spill;
+use crate::graph::{Dataset, Spill};
 use crate::run::RunDir;
 use crate::run::calibration::{read_calibration, read_class_calibrations};
 use crate::run::ensemble::{Ensemble, Member};
@@ -80,7 +81,16 @@ pub fn explain_run<B: GraphBackend>(run: &ScoredRun, nodes: &[u32], device: &B::
     if let Some(ensemble) = &run.ensemble {
         return explain_run::<B>(&member_at::<B>(run, ensemble.best(), device)?, nodes, device);
     }
-    kinds::open::<B>(run.run.path())?.explain(run, nodes, device)
+    let mut explained = kinds::open::<B>(run.run.path())?.explain(run, nodes, device)?;
+    let Dataset { feature_names: Some(names), features: Some(features), .. } = &run.dataset else {
+        return Ok(explained);
+    };
+    if let Some(tables) = RowTables::of_data(&run.data, run.run.path(), Some(names))? {
+        for of in &mut explained {
+            of.add_written(&tables, names, &features.row(of.node as usize).collect::<Vec<_>>());
+        }
+    }
+    Ok(explained)
 }
 
 /// What each member of an ensemble says of some nodes, by its name; of any other run what it says itself, without a

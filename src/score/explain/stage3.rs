@@ -64,6 +64,7 @@ impl Forest<'_> {
                 column: column.named(feature_names),
                 block: column.block.to_string(),
                 value: row[at],
+                written: None,
                 contribution: value(at),
             })
             .collect();

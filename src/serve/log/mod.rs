@@ -32,6 +32,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use memchr::memmem::Finder;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
@@ -277,7 +278,8 @@ impl Log {
     /// # Errors
     /// [`Error::Io`]; records may have left then, and the call can be repeated.
     pub fn drop_until(&self, position: Position) -> Result<()> {
-        self.rewrite(Some(position), &mut |of| Ok((of.number > position.0).then(|| of.json.to_vec()))).map(drop)
+        let left = |of: &Stored| (of.number > position.0).then(|| of.json.to_vec());
+        self.rewrite(Some(position), &|segment| Ok(segment.first <= position.0), &mut |of| Ok(left(&of))).map(drop)
     }
 
     /// Takes out for good what names `node`, but for [`Record::Forget`], and tells how many records did. Records that
@@ -286,11 +288,12 @@ impl Log {
     /// # Errors
     /// [`Error::Io`]; [`Error::Format`]. The call can be repeated then.
     pub fn forget(&self, node: &NodeKey, ends: &Ends) -> Result<usize> {
-        // Most records do not have the id in them, and need not be read.
+        // Most files and records do not have the id in them: the files stay as they are, and the records are not read.
         let id = serde_json::to_vec(&node.id).map_err(|fault| Error::io(&self.dir, "write", fault.into()))?;
-        let id = &id[1..id.len() - 1];
-        self.rewrite(None, &mut |of| {
-            if !of.json.windows(id.len().max(1)).any(|part| part == id) {
+        let id = Finder::new(&id[1..id.len() - 1]);
+        let has_id = |segment: &Segment| -> Result<bool> { Ok(id.find(&Segment::read(&segment.path)?).is_some()) };
+        self.rewrite(None, &has_id, &mut |of| {
+            if id.find(of.json).is_none() {
                 return Ok(Some(of.json.to_vec()));
             }
             let record = of.read()?.record;
@@ -305,24 +308,30 @@ impl Log {
         })
     }
 
-    /// Replaces every record by what `left` leaves of it, in files that begin up to `until`; tells how many changed.
+    /// Replaces every record by what `left` leaves of it, in the files that `is_wanted`; tells how many changed. Of files
+    /// that end at `until` nothing is left but keys.
     fn rewrite(
         &self,
         until: Option<Position>,
+        is_wanted: &dyn Fn(&Segment) -> Result<bool>,
         left: &mut dyn FnMut(Stored) -> Result<Option<Vec<u8>>>,
     ) -> Result<usize> {
         let _upkeep = lock(&self.upkeep);
-        let segments = {
+        // Batches are taken meanwhile.
+        let last = lock(&self.files).last.clone();
+        if last.bytes > 0 && is_wanted(&last)? {
             let mut files = lock(&self.files);
-            let begins = |segment: &Segment| until.is_none_or(|until| segment.first <= until.0);
-            if files.last.bytes > 0 && begins(&files.last) {
+            if files.last.path == last.path {
                 files.roll(&self.dir)?;
             }
-            files.complete.iter().filter(|segment| begins(segment)).cloned().collect::<Vec<_>>()
-        };
+        }
+        let complete = lock(&self.files).complete.clone();
         let now = now();
         let mut changed = 0;
-        for segment in segments {
+        for segment in complete {
+            if !is_wanted(&segment)? {
+                continue;
+            }
             let is_whole = until.is_some_and(|until| segment.last <= until.0);
             let has_key = segment.newest_key.is_some_and(|received| is_kept(received, now));
             let mut content = Vec::new();

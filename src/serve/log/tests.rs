@@ -178,6 +178,9 @@ fn bytes_of_a_forgotten_node_are_gone_from_old_and_new_files() {
         assert!(!bytes.windows(8).any(|part| part == b"secret-7"), "{}", file.display());
     }
     log.append(&labels(5..6), None).unwrap();
+    // Files that do not have an id stay as they are, the one that grows, too.
+    let kept = files(dir.path());
+    assert_eq!((log.forget(&"card:nobody".parse().unwrap(), &ends).unwrap(), files(dir.path())), (0, kept));
     drop(log);
     assert_eq!(read(&open(dir.path()).0, 0), [expected, numbered(5..6)].concat());
 }

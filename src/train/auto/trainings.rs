@@ -198,7 +198,7 @@ impl<B: GraphBackend + TreeBackend> Contest for Trainings<'_, B> {
     }
 
     fn interrupted(&self) -> bool {
-        interrupt::requested()
+        interrupt::stops()
     }
 
     fn keep(&mut self, tournament: &Tournament, tried: Option<usize>) -> Result<()> {

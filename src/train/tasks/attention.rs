@@ -530,7 +530,7 @@ impl<B: GraphBackend> Attention<B> {
     }
 
     /// Scores and embeddings of all nodes, or scores of at least those in `wanted`. Ranks that score together all
-    /// ask for them.
+    /// ask for them; where rows are divided rank 0 alone gets them.
     ///
     /// # Errors
     /// A device that failed; a rank that fails.
@@ -548,8 +548,8 @@ impl<B: GraphBackend> Attention<B> {
                 let (chunk_rows, embeddings) = (self.config.train.chunk_size, wanted.is_none());
                 match inner {
                     OnDevice::Whole(graph) => host_scores(model, graph, &x, known, wanted, chunk_rows, embeddings),
-                    OnDevice::Part(part, places) => with_labels(self.host.node_types(), &x, known, wanted, |x| {
-                        divided::scores(model, (part, places), x, (chunk_rows, embeddings), of_part(rank))
+                    OnDevice::Part(part, _) => with_labels(self.host.node_types(), &x, known, wanted, |x| {
+                        divided::scores(model, part, x, (chunk_rows, embeddings), of_part(rank))
                     }),
                 }
             }

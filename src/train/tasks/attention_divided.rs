@@ -2,16 +2,15 @@
 
 use burn::tensor::Tensor;
 use graphsieve_kernels::{Communicator, GraphBackend};
-use rayon::prelude::*;
 
 use crate::error::Result;
 use crate::graph::Features;
-use crate::infer::finite::score_of;
 use crate::infer::layerwise::HostScored;
+use crate::metrics::scores_of;
 use crate::models::attention::{Pass, TripleStreamGat};
 use crate::models::crossing::Crossing;
 use crate::models::device_graph::check_device;
-use crate::models::graph_part::{GraphPart, by_node};
+use crate::models::graph_part::GraphPart;
 use crate::train::ranks::failed;
 
 /// The embeddings of the nodes of a rank, a matrix per type, and the logits of all nodes, those of one rank behind
@@ -35,20 +34,19 @@ pub(super) fn embedded<B: GraphBackend>(
     Ok((own, logits))
 }
 
-/// Scores of all nodes on every rank and, where they are asked for, embeddings. Each node stands at its place of
-/// `places` among those of all ranks.
+/// Scores of all nodes on rank 0, and embeddings where they are asked for: the other ranks get none.
 pub(super) fn scores<B: GraphBackend>(
     model: &TripleStreamGat<B>,
-    (part, places): (&GraphPart<B>, &[u32]),
+    part: &GraphPart<B>,
     x: &[Tensor<B, 2>],
     (chunk_rows, embeddings): (Option<usize>, bool),
     rank: &Communicator<B::Plain>,
 ) -> Result<HostScored> {
     let (own, logits) = embedded(model, part, x, Pass { chunk_rows, ..Pass::default() }, rank)?;
-    let scores: Vec<f32> = by_node(logits, places, rank)?.into_par_iter().map(score_of).collect();
+    let scores = scores_of(part.on_first_host(logits, rank)?);
     let width = if embeddings { own[0].dims()[1] } else { 0 };
     let rows = match embeddings {
-        true => by_node(part.gathered_at_last(own, &[], rank).map_err(failed)?, places, rank)?,
+        true => part.on_first_host(part.gathered_at_last(own, &[], rank).map_err(failed)?, rank)?,
         false => Vec::new(),
     };
     check_device()?;

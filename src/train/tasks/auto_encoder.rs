@@ -25,7 +25,7 @@ use crate::models::auto_encoder::{
     AutoEncoderSpec, DividedInputs, HostNormalisation, Inputs, Normalisation, TripleStreamGae,
 };
 use crate::models::device_graph::{DeviceGraph, check_device, check_range, upload_features};
-use crate::models::graph_part::{Division, GraphPart, by_node};
+use crate::models::graph_part::{Division, GraphPart};
 use crate::models::parameters::{Export, Parameters, rows_to_host};
 use crate::models::precision::{as_data, dtype, dtype_on};
 use crate::models::receptive_field::{PendingField, ReceptiveField};
@@ -337,21 +337,24 @@ impl<B: GraphBackend> AutoEncoder<B> {
         }
     }
 
-    /// Embeddings of every node, by global id. Ranks that embed together all ask for them.
+    /// Embeddings of every node, by global id. Ranks that embed together all ask for them; where rows are divided rank 0
+    /// alone gets them.
     ///
     /// # Errors
     /// A device that failed; a rank that fails.
     pub fn embed_all(&self, model: &TripleStreamGae<B>, rank: Option<&Rank<B>>) -> Result<Features> {
         let of_rows = |values: Vec<f32>| {
             check_device()?;
-            Ok(Features::from_f32(values, self.host.num_nodes(), self.spec.output))
+            let rows = values.len() / self.spec.output;
+            Ok(Features::from_f32(values, rows, self.spec.output))
         };
-        let together = |inputs: &DividedInputs<B>, places: &[u32]| {
-            by_node(model.embed_divided(inputs, of_part(rank)).map_err(failed)?, places, of_part(rank))
+        let together = |inputs: &DividedInputs<B>| {
+            let rows = model.embed_divided(inputs, of_part(rank)).map_err(failed)?;
+            inputs.part().on_first_host(rows, of_part(rank))
         };
         let on_device = match &self.placement {
             Placement::Device(on_device) => on_device,
-            Placement::Divided(inputs, places) => return of_rows(together(&inputs.inner(), places)?),
+            Placement::Divided(inputs, _) => return of_rows(together(&inputs.inner())?),
             Placement::Host { features, normalisation, .. } => {
                 let dtype = dtype(self.config.train.precision);
                 let spill = Spill::of_gigabytes(self.config.loader.host_memory, &self.config.output.dir);
@@ -360,11 +363,10 @@ impl<B: GraphBackend> AutoEncoder<B> {
         };
         let OnDevice { graph, normalisation, inputs } = &**on_device;
         if let Some(division) = self.division(rank) {
-            let places = division.places(self.host.node_types());
             let part = GraphPart::upload(&self.host, division, of_part(rank).rank(), &self.device)?;
             let (host, causal) = (&self.host, self.spec.causal);
             let inputs = DividedInputs::of_whole(part, host, causal, inputs.clone().inner(), &self.device);
-            return of_rows(together(&inputs, &places)?);
+            return of_rows(together(&inputs)?);
         }
         let graph = graph.inner();
         let normalisation: Vec<_> = normalisation.iter().cloned().map(Normalisation::inner).collect();

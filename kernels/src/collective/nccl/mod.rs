@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use burn::tensor::DType;
 use burn::tensor::backend::Backend;
 use burn_backend::TensorMetadata;
+use burn_backend::tensor::IntTensor;
 use burn_cubecl::kernel::{cast, into_contiguous};
 use burn_cubecl::tensor::CubeTensor;
 use burn_cuda::CudaDevice;
@@ -22,21 +23,19 @@ use cudarc::nccl::result::{self as nccl, NcclError};
 use cudarc::nccl::sys;
 
 use self::parts::{Parts, sum_of_own};
-use self::resources::{Events, HOST_WAITS, Memory, Resources, checked, device_fault, said};
+pub use self::resources::probe_nccl;
+use self::resources::{Events, HOST_WAITS, Memory, OLDEST, Resources, checked, device_fault, said};
 use self::watch::{Connection, OnDevice};
 use super::communicator::{COLLECTIVE_DEADLINE, Communicator};
 use super::environment::Rendezvous;
 use super::error::{CollectiveError, CollectiveFault};
-use super::link::{Begun, Call, Collective, Traffic};
+use super::link::{Begun, Call, Collective, Place, Traffic};
 use super::operation::CollectiveOperation;
 use super::presence::{Peers, Presence, lock};
 use super::rendezvous;
 use crate::runtime::backends::Cuda;
 use crate::runtime::launch::empty;
 use crate::runtime::turn::{SharedTurn, pause};
-
-/// The first version that can be asked not to block.
-const OLDEST: i32 = 21_400;
 
 /// Bytes of what a rank says of its call, where that is compared.
 const RECORD: usize = 256;
@@ -57,23 +56,6 @@ pub struct NcclConfig {
     /// Whether the ranks compare what they call before each exchange that they have not made before, which costs one
     /// more, of a few bytes. Without, ranks that disagree wait until the deadline, or get each other's numbers.
     pub compare_calls: bool,
-}
-
-/// The version of NCCL, such as `2.28.3`, or why it cannot be used.
-///
-/// # Errors
-/// [`CollectiveFault::Library`] where it is missing or too old, with what to install.
-pub fn probe_nccl() -> Result<String, CollectiveFault> {
-    let help = "install NCCL 2.14 or newer (package libnccl2 or nvidia-nccl-cu12) and put a link `libnccl.so` to its \
-                `libnccl.so.2` on LD_LIBRARY_PATH: that name is looked for";
-    let library = |found: String| CollectiveFault::Library { found, help: help.into() };
-    // SAFETY: it only tries to open a shared library.
-    if !unsafe { sys::is_culib_present() } {
-        return Err(library("libnccl.so (NCCL) was not found".into()));
-    }
-    let version = nccl::get_nccl_version().map_err(|error| library(format!("NCCL tells no version: {:?}", error.0)))?;
-    let shown = format!("{}.{}.{}", version / 10_000, version / 100 % 100, version % 100);
-    if version < OLDEST { Err(library(format!("NCCL {shown} is too old"))) } else { Ok(shown) }
 }
 
 /// The first fields of NCCL's own settings, as its version 2.14 has them: it reads as many bytes as `size` says and
@@ -340,6 +322,14 @@ impl Collective<Cuda> for NcclLink {
         let _pause = (self.together && call.backward_of.is_none()).then(pause);
         self.connection.make_room()?;
         self.begun(number, call, x).map_err(|fault| self.connection.fail(operation, fault))
+    }
+
+    fn exchange_ids(
+        &self,
+        operation: &CollectiveOperation,
+        x: IntTensor<Cuda>,
+    ) -> Result<IntTensor<Cuda>, CollectiveError> {
+        self.begin(Call { operation, backward_of: None }, x)?.end(Place::default())
     }
 
     fn settled(&self) -> Result<(), CollectiveError> {

@@ -38,6 +38,7 @@ impl Parts<'_> {
         let kind = match self.dtype {
             DType::F16 => sys::ncclDataType_t::ncclFloat16,
             DType::BF16 => sys::ncclDataType_t::ncclBfloat16,
+            DType::I32 => sys::ncclDataType_t::ncclInt32,
             _ => sys::ncclDataType_t::ncclFloat32,
         };
         let (from, to, sum) = (self.from, self.to, sys::ncclRedOp_t::ncclSum);

@@ -20,6 +20,26 @@ const CONTEXT_EVENTS: c_int = 12_050;
 /// Where this variable is set the host waits for exchanges in any case: it shows what that costs.
 pub(super) const HOST_WAITS: &str = "GRAPHSIEVE_HOST_WAITS";
 
+/// The first version that can be asked not to block.
+pub(super) const OLDEST: i32 = 21_400;
+
+/// The version of NCCL, such as `2.28.3`, or why it cannot be used.
+///
+/// # Errors
+/// [`CollectiveFault::Library`] where it is missing or too old, with what to install.
+pub fn probe_nccl() -> Result<String, CollectiveFault> {
+    let help = "install NCCL 2.14 or newer (package libnccl2 or nvidia-nccl-cu12) and put a link `libnccl.so` to its \
+                `libnccl.so.2` on LD_LIBRARY_PATH: that name is looked for";
+    let library = |found: String| CollectiveFault::Library { found, help: help.into() };
+    // SAFETY: it only tries to open a shared library.
+    if !unsafe { sys::is_culib_present() } {
+        return Err(library("libnccl.so (NCCL) was not found".into()));
+    }
+    let version = nccl::get_nccl_version().map_err(|error| library(format!("NCCL tells no version: {:?}", error.0)))?;
+    let shown = format!("{}.{}.{}", version / 10_000, version / 100 % 100, version % 100);
+    if version < OLDEST { Err(library(format!("NCCL {shown} is too old"))) } else { Ok(shown) }
+}
+
 pub(super) fn device_fault(what: &str, error: impl std::fmt::Debug) -> CollectiveFault {
     CollectiveFault::Device { reason: format!("{what}: {error:?}") }
 }

@@ -36,8 +36,8 @@ pub(super) enum Computed<B: GraphBackend> {
         inner_graph: DeviceGraph<B>,
         inner_x: Vec<NodeInput<B>>,
     },
-    /// Those of one of several ranks; by node its place among the rows of all.
-    Part { part: ClassifierPart<Autodiff<B>>, inner: Box<ClassifierPart<B>>, places: Vec<u32> },
+    /// Those of one of several ranks.
+    Part { part: ClassifierPart<Autodiff<B>>, inner: Box<ClassifierPart<B>> },
 }
 
 impl<B: GraphBackend> OnDevice<B> {
@@ -70,7 +70,7 @@ impl<B: GraphBackend> OnDevice<B> {
         let (graph, places) = (graph_of_blocks(spec, graph)?, division.places(graph.node_types()));
         let part = ClassifierPart::upload(spec, &graph, (rank, division), features, dtype, device)?;
         let train: Vec<(u32, u32)> = train.iter().map(|&(node, class)| (places[node as usize], class)).collect();
-        let rows = Computed::Part { inner: Box::new(part.inner()), part, places };
+        let rows = Computed::Part { inner: Box::new(part.inner()), part };
         Ok(Self::of(rows, graph.num_nodes(), train.into_iter(), device))
     }
 

@@ -18,7 +18,7 @@ use crate::infer::sampled_input::SampledInput;
 use crate::loader::{Batch, FeatureStore};
 use crate::metrics::ClassReport;
 use crate::models::device_graph::check_device;
-use crate::models::graph_part::{Division, by_node};
+use crate::models::graph_part::Division;
 use crate::models::node_classifier::{ClassifierSpec, NodeClassifier};
 use crate::models::parameters::{Export, Parameters, to_host};
 use crate::models::precision::dtype_on;
@@ -178,7 +178,8 @@ impl<B: GraphBackend> Classifier<B> {
         }
     }
 
-    /// Logits of all nodes, row by row. Ranks that compute them together all ask for them.
+    /// Logits of all nodes, row by row. Ranks that compute them together all ask for them; where rows are divided rank 0
+    /// alone gets them.
     ///
     /// # Errors
     /// A device that failed, or what a thread of the loader ran into; a rank that fails.
@@ -187,9 +188,9 @@ impl<B: GraphBackend> Classifier<B> {
             Placement::Device(on_device) => {
                 let logits = match &on_device.rows {
                     Computed::All { inner_graph, inner_x, .. } => to_host(model.forward(inner_graph, inner_x, None)),
-                    Computed::Part { inner, places, .. } => {
+                    Computed::Part { inner, .. } => {
                         let logits = model.forward_divided(inner, None, of_part(rank)).map_err(failed)?;
-                        by_node(logits, places, of_part(rank))?
+                        inner.graph().on_first_host(logits, of_part(rank))?
                     }
                 };
                 check_device()?;
