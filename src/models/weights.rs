@@ -58,6 +58,17 @@ impl ModelSpec {
             ModelSpec::NodeClassifier(_) => "a node classifier",
         }
     }
+
+    /// What another model has unlike this one: of this one, and of that.
+    pub(crate) fn unlike(&self, other: &Self) -> [String; 2] {
+        let both = [self, other].map(|spec| serde_json::to_value(spec).unwrap_or_default());
+        let keys = both[0].as_object().into_iter().flat_map(|fields| fields.keys());
+        let keys: Vec<&String> = keys.filter(|key| both[0].get(*key) != both[1].get(*key)).collect();
+        both.each_ref().map(|spec| {
+            let told = |key: &&String| format!("{key} = {}", spec.get(*key).unwrap_or(&serde_json::Value::Null));
+            keys.iter().map(told).collect::<Vec<_>>().join(", ")
+        })
+    }
 }
 
 /// What a training needs to go on besides the weights.

@@ -13,6 +13,7 @@ mod bundle;
 mod causal;
 mod classes;
 mod commands;
+mod damaged;
 mod deploy;
 mod edge_values;
 mod edge_weights;
