@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::events::{BY_TIME, EVENTS, payments, tables};
-use crate::support::{Sandbox, repository};
+use crate::support::{Sandbox, npy, repository};
 use crate::trust;
 
 /// Inputs by their name.
@@ -46,6 +46,11 @@ impl Bases {
         // A marketplace, and scores of its nodes.
         let market = Sandbox::with_data();
         market.write_scores("scores.npy", &[0.5; 500]);
+        // A graph of four nodes, to be packed.
+        let arrays = Sandbox::new();
+        arrays.write("node_features.npy", npy("<f4", "(4, 1)", &[1f32, 2.0, 3.0, 4.0].map(f32::to_le_bytes).concat()));
+        arrays.write("node_labels.npy", npy("<i8", "(4,)", &[0i64, 1, 0, 1].map(i64::to_le_bytes).concat()));
+        arrays.write("edges.npy", npy("<i8", "(2, 2)", &[0i64, 1, 1, 2].map(i64::to_le_bytes).concat()));
         // A configuration of every task without a setting.
         let config = Sandbox::new();
         for task in ["stage1", "stage2", "stage3", "classify", "auto", "pipeline"] {
@@ -71,6 +76,7 @@ impl Bases {
         let all = [
             ("empty", empty),
             ("market", market),
+            ("arrays", arrays),
             ("config", config),
             ("tables", plain),
             ("trained", trained),

@@ -1,15 +1,15 @@
 //! What is done to a file.
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::io::{Cursor, Write};
+use std::mem::take;
+use std::os::unix::fs::{PermissionsExt, symlink};
 
 use serde::Deserialize;
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
 
 use crate::support::{Sandbox, npy};
-
-/// Dtype, shape, the value of all entries (or the entries), and how often they are repeated.
-type Array = (String, String, Vec<f64>, usize);
 
 /// One step of damage; the file comes first.
 #[derive(Clone, Deserialize)]
@@ -33,14 +33,16 @@ pub(super) enum Change {
     Bytes(String, i64, String),
     /// Has this little-endian i32 at this index.
     Int(String, usize, i32),
-    /// Is a NumPy array.
+    /// Is a NumPy array of this dtype and shape, of these entries so many times.
     Npy(String, String, String, Vec<f64>, usize),
-    /// Is an archive of arrays.
-    Npz(String, Vec<(String, Array)>),
+    /// Is an archive of all arrays that lie there.
+    Pack(String),
     /// Is not there.
     Remove(String),
     /// Is an empty directory.
     Directory(String),
+    /// May be read and written by those alone, as a number.
+    Mode(String, u32),
     /// Is what is called so elsewhere.
     Copy(String, String),
     /// Is a symbolic link to something.
@@ -72,13 +74,13 @@ impl Change {
             Self::Write(file, text) => sandbox.write(file, text),
             Self::Append(file, text) => sandbox.edit(file, |bytes| bytes.extend(text.as_bytes())),
             Self::Replace(file, from, to) => sandbox.edit(file, |bytes| {
-                let text = String::from_utf8(std::mem::take(bytes)).unwrap();
+                let text = String::from_utf8(take(bytes)).unwrap();
                 assert!(text.contains(from), "{file} lacks {from:?}");
                 *bytes = text.replace(from, to).into_bytes();
             }),
             Self::Repeat(file, text, times) => sandbox.write(file, text.repeat(*times)),
             Self::Encode(file, encoding) => sandbox.edit(file, |bytes| {
-                let text = String::from_utf8(std::mem::take(bytes)).unwrap();
+                let text = String::from_utf8(take(bytes)).unwrap();
                 *bytes = match encoding.as_str() {
                     "utf-16" => std::iter::once(0xfeff).chain(text.encode_utf16()).flat_map(u16::to_le_bytes).collect(),
                     "latin-1" => text.chars().map(|c| u8::try_from(c).unwrap()).collect(),
@@ -104,12 +106,12 @@ impl Change {
                 sandbox.edit(file, |bytes| bytes[at * 4..at * 4 + 4].copy_from_slice(&value.to_le_bytes()));
             }
             Self::Npy(file, dtype, shape, values, times) => sandbox.write(file, array(dtype, shape, values, *times)),
-            Self::Npz(file, arrays) => {
-                let mut archive = ZipWriter::new(std::io::Cursor::new(Vec::new()));
+            Self::Pack(file) => {
+                let mut archive = ZipWriter::new(Cursor::new(Vec::new()));
                 let options = SimpleFileOptions::default().compression_method(CompressionMethod::Deflated);
-                for (name, (dtype, shape, values, times)) in arrays {
-                    archive.start_file(name, options).unwrap();
-                    std::io::Write::write_all(&mut archive, &array(dtype, shape, values, *times)).unwrap();
+                for (path, bytes) in sandbox.files() {
+                    archive.start_file(path.file_name().unwrap().to_str().unwrap(), options).unwrap();
+                    archive.write_all(&bytes).unwrap();
                 }
                 sandbox.write(file, archive.finish().unwrap().into_inner());
             }
@@ -118,8 +120,9 @@ impl Change {
                 if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) }.unwrap();
             }
             Self::Directory(name) => fs::create_dir_all(sandbox.path(name)).unwrap(),
+            Self::Mode(name, mode) => fs::set_permissions(sandbox.path(name), Permissions::from_mode(*mode)).unwrap(),
             Self::Copy(name, from) => sandbox.write(name, sandbox.read(from)),
-            Self::Link(name, to) => std::os::unix::fs::symlink(to, sandbox.path(name)).unwrap(),
+            Self::Link(name, to) => symlink(to, sandbox.path(name)).unwrap(),
         }
     }
 }
