@@ -62,6 +62,10 @@ impl Bases {
         [&plain, &trained].into_iter().for_each(trust::tables);
         trained.succeeds(IMPORT);
         TASKS.into_iter().for_each(|task| train(&trained, task));
+        // The tables in Parquet.
+        let parquet = Sandbox::new();
+        let out = parquet.path("");
+        trained.succeeds(["--quiet", "export", "tables", "data", "--format", "parquet", "--out", out.to_str().unwrap()]);
         // Events; the same with a run that can be served.
         let [events, served] = [(); 2].map(|()| tables(&payments(150), &format!("{BY_TIME}{EVENTS}")));
         served.succeeds(IMPORT);
@@ -80,6 +84,7 @@ impl Bases {
             ("config", config),
             ("tables", plain),
             ("trained", trained),
+            ("parquet", parquet),
             ("events", events),
             ("served", served),
             ("golden", golden),
