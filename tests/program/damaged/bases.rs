@@ -64,8 +64,8 @@ impl Bases {
         TASKS.into_iter().for_each(|task| train(&trained, task));
         // The tables in Parquet.
         let parquet = Sandbox::new();
-        let out = parquet.path("");
-        trained.succeeds(["--quiet", "export", "tables", "data", "--format", "parquet", "--out", out.to_str().unwrap()]);
+        let mut export = trained.command(["--quiet", "export", "tables", "data", "--format", "parquet", "--out"]);
+        assert!(export.arg(parquet.path("")).output().unwrap().status.success());
         // Events; the same with a run that can be served.
         let [events, served] = [(); 2].map(|()| tables(&payments(150), &format!("{BY_TIME}{EVENTS}")));
         served.succeeds(IMPORT);
