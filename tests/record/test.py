@@ -50,9 +50,10 @@ class Records(unittest.TestCase):
         subprocess.run(["git", *words], cwd=self.root, check=True)
 
     def say(self, script, *words, **environment):
-        paths = {"PATH": f"{self.root}/bin:{os.environ['PATH']}", "GRAPHSIEVE_RELEASE": ""}
+        paths = {"PATH": f"{self.root}/bin:{os.environ['PATH']}"}
         command = [str(self.root / "tests/record" / script), *words]
-        return subprocess.run(command, env=os.environ | paths | environment, capture_output=True, text=True)
+        own = {name: value for name, value in os.environ.items() if not name.startswith("GRAPHSIEVE_")}
+        return subprocess.run(command, env=own | paths | environment, capture_output=True, text=True)
 
     def run_all(self, *words, **environment):
         return self.say("run", "--bin", str(self.root / "bin"), "--by", "A. Tester", *words, **environment)
