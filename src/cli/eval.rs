@@ -33,7 +33,7 @@ use crate::score::{Computed, Judged, ScoreOptions, SideBySide, compute};
 pub(super) struct Arguments {
     /// Runs of stage 2 or 3, or of classify, that are set side by side: each on its own test labels, or, with --data,
     /// all on the same
-    #[arg(value_name = "RUN", required_unless_present = "scores", conflicts_with_all = ["scores", "run", "seed", "fractions", "labels"])]
+    #[arg(value_name = "RUN", required_unless_present = "scores", conflicts_with_all = ["scores", "run", "seed", "fractions", "labels", "split", "include_train"])]
     models: Vec<PathBuf>,
 
     /// Scores of all nodes, as `graphsieve score` writes them
@@ -50,7 +50,7 @@ pub(super) struct Arguments {
     since: Option<i64>,
 
     /// With models: and before this one
-    #[arg(long, value_name = "TIME", value_parser = moment, allow_hyphen_values = true, requires = "since")]
+    #[arg(long, value_name = "TIME", value_parser = moment, allow_hyphen_values = true, requires = "since", conflicts_with = "scores")]
     until: Option<i64>,
 
     /// Window of a split by time, counted from 1 [default: that of --run, else 1]

@@ -360,12 +360,17 @@ fn scored(arguments: &Arguments, console: Console) -> Result<ScoredData> {
     }
     let config = run.as_ref().map(|run| RunConfig::load_kept(&run.config(), &[])).transpose()?;
     let own = config.as_ref().map(|config| config.data_path().to_path_buf());
-    let data = arguments.data.clone().or(own).ok_or_else(|| Error::Usage {
-        argument: "--data".into(),
-        expected: "the data to score: a checkpoint file does not know them".into(),
-        found: "none".into(),
-        help: "give --data DIR, or the directory of a run instead of a file".into(),
-    })?;
+    let Some(data) = arguments.data.clone().or(own) else {
+        if !arguments.checkpoint.is_file() {
+            RunDir::open(&arguments.checkpoint)?;
+        }
+        return Err(Error::Usage {
+            argument: "--data".into(),
+            expected: "the data to score: a checkpoint file does not know them".into(),
+            found: "none".into(),
+            help: "give --data DIR, or the directory of a run instead of a file".into(),
+        });
+    };
     if let (Some(run), None) = (&run, &arguments.data) {
         check_place(run, &data)?;
     }

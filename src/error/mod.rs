@@ -133,6 +133,7 @@ fn io_help(source: &io::Error) -> &'static str {
             "free some space or choose another output directory; nothing half-written was left"
         }
         io::ErrorKind::IsADirectory => "give a file, not a directory",
+        io::ErrorKind::InvalidData => "save the file as UTF-8 text, or copy it again",
         io::ErrorKind::NotADirectory => "a part of the path is a file, not a directory",
         _ => "see the message of the operating system above",
     }

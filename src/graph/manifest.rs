@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::edge_values::{EdgeColumns, EdgeValues, Values};
 use super::formats::{AdjacencyFiles, RowFiles, is_present};
-use super::hetero::{HeteroGraph, NodeType};
+use super::hetero::{HeteroGraph, NodeType, check_name};
 use crate::error::{Error, Place, Result, Snippet, UnknownName, byte_at, line_number, nearest_name};
 
 /// File name of the features unless a manifest names another.
@@ -316,6 +316,10 @@ impl Manifest {
         let mut seen: HashMap<&str, usize> = HashMap::new();
         for (at, relation) in self.relations.iter().enumerate() {
             let place = |key: &str| format!("relations[{at}] `{}`, {key}", relation.name);
+            // Before a file of this name is looked for, which may lie outside the directory.
+            if let Err(Error::Data { expected, found, help, .. }) = check_name("relation", &relation.name) {
+                return Err(Error::format(path, place("name"), expected, found, help));
+            }
             if let Some(earlier) = seen.insert(&relation.name, at) {
                 let found = format!("the name of relations[{earlier}] again");
                 return Err(Error::format(path, place("name"), "every name once", found, "rename one of them"));

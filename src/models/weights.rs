@@ -3,7 +3,7 @@
 //! A native checkpoint is one file: weights under their state-dict names, the shape of the model as JSON and, in a
 //! run's `last` checkpoint, the optimiser and the position of the training.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -57,6 +57,19 @@ impl ModelSpec {
             ModelSpec::Attention(_) => "a Stage-2 attention network",
             ModelSpec::NodeClassifier(_) => "a node classifier",
         }
+    }
+
+    /// What another model has unlike this one: of this one, and of that.
+    pub(crate) fn unlike(&self, other: &Self) -> [String; 2] {
+        let both = [self, other].map(|spec| serde_json::to_value(spec).unwrap_or_default());
+        let keys: BTreeSet<&String> =
+            both.iter().filter_map(|spec| spec.as_object()).flat_map(|all| all.keys()).collect();
+        let differ = keys.into_iter().filter(|key| both[0].get(*key) != both[1].get(*key)).collect::<Vec<_>>();
+        both.each_ref().map(|spec| {
+            let value = |key: &String| spec.get(key).map_or("nothing".into(), serde_json::Value::to_string);
+            let told = differ.iter().map(|key| format!("{key} = {}", value(key)));
+            told.collect::<Vec<_>>().join(", ")
+        })
     }
 }
 

@@ -29,6 +29,7 @@ use crate::data::tables::{IMPORT_BINARY, IMPORT_FILE, UnknownCategories, unknown
 use crate::error::{Error, Result};
 use crate::graph::{Dataset, Events};
 use crate::live::{self, Change, Columns, Count, Draw, Fault, Live, NodeKey, Part, Refused, Row, RowReader};
+use crate::run::RunDir;
 use crate::run::bundle::Bundle;
 use crate::run::bundle::drift::Profile;
 use crate::run::model::model_of;
@@ -130,6 +131,8 @@ impl<B: GraphBackend> Model<B> {
 
 impl<B: GraphBackend> Service<B> {
     fn open(options: Options, device: B::Device) -> Result<Self> {
+        // Before a state is begun for it.
+        RunDir::open(&model_of(&options.model)?)?;
         let (state, log, recovered) = State::open(&options.state, &options.data)?;
         for damage in &recovered.damage {
             match damage.cut {

@@ -125,7 +125,7 @@ impl Start {
         let (weights, file) = Weights::read(&best_file(&from))?;
         if weights.spec != *spec {
             let help = "train with the [model] of that run, or without --from";
-            let (expected, found) = (format!("{spec:?}"), format!("{:?}", weights.spec));
+            let [expected, found] = spec.unlike(&weights.spec);
             return Err(Error::format(file, "model", expected, found, help));
         }
         Ok(Self { from, weights })
@@ -404,7 +404,7 @@ pub fn restored<B: GraphBackend, T: Task<B>>(
     let file = last_file(run);
     if weights.spec != *spec {
         let help = "resume with the configuration of the run: graphsieve train --resume RUN";
-        let (expected, found) = (format!("{spec:?}"), format!("{:?}", weights.spec));
+        let [expected, found] = spec.unlike(&weights.spec);
         return Err(Error::format(file, "model", expected, found, help));
     }
     let help = "the checkpoint is damaged or of another version; start a new run";

@@ -163,6 +163,17 @@ fn a_configuration_that_is_shown_runs_as_it_is() {
 }
 
 #[test]
+fn every_file_is_checked_and_every_error_shown() {
+    let sandbox = Sandbox::new();
+    sandbox.write("a.toml", "task = 1\n");
+    sandbox.write("b.toml", "task = \"stage2\"\n[data]\npath = \"data\"\n");
+    sandbox.write("c.toml", "tsk = \"stage2\"\n");
+    let said = sandbox.run(["config", "check", "a.toml", "b.toml", "c.toml"]);
+    said.is_refused(2, &["error: a.toml:1", "error: c.toml"]);
+    assert_eq!(said.stdout, "b.toml: ok\n");
+}
+
+#[test]
 fn info_says_what_there_is_and_what_auto_takes() {
     let sandbox = Sandbox::new();
     let info = json(&sandbox.succeeds(["info", "--format", "json"]).stdout);

@@ -58,14 +58,3 @@ fn edges_stay_one_way_where_that_is_asked_for() {
     let shown = sandbox.succeeds(["config", "init", "--data", "graph"]).stdout;
     assert!(shown.contains("15 edges (both directions)") && !shown.contains("symmetric"), "{shown}");
 }
-
-#[test]
-fn what_cannot_be_imported_leaves_nothing() {
-    let sandbox = Sandbox::new();
-    sandbox.write("graph.mat", b"MATLAB 7.3 MAT-file".iter().copied().chain([0; 600]).collect::<Vec<u8>>());
-    sandbox.refuses(["import", "mat", "graph.mat", "--out", "data"], 1, &["graph.mat: header", "save -v7"]);
-    sandbox.refuses(["import", "mat", "nowhere.mat", "--out", "data"], 1, &["nowhere.mat: cannot read"]);
-    sandbox.refuses(["import", "npz", "graph.mat", "--out", "data"], 1, &["graph.mat"]);
-    sandbox.refuses(["config", "init", "--data", "nowhere", "--out", "run.toml"], 1, &["nowhere: cannot open"]);
-    sandbox.refuses(["config", "init", "--data", "x", "--stage", "4"], 2, &["[possible values: 1, 2, 3, classify]"]);
-}

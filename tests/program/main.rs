@@ -6,13 +6,13 @@ mod support;
 mod ages;
 mod auto;
 mod auto_bench;
-mod bad_config;
-mod bad_data;
 mod bench;
 mod bundle;
 mod causal;
 mod classes;
 mod commands;
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+mod damaged;
 mod deploy;
 mod edge_values;
 mod edge_weights;
@@ -21,6 +21,8 @@ mod explain;
 mod explain_classes;
 mod figures;
 mod first_contact;
+#[cfg(target_os = "linux")]
+mod full_disk;
 mod golden;
 mod harness;
 mod import;

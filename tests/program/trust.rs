@@ -17,7 +17,7 @@ const TABLE: &str = "\
 [[edges]]\nname = \"pays\"\nfile = \"pays.csv\"\nsrc = \"tx.from\"\ndst = \"tx.to\"\n";
 
 /// 60 rows that are joined one after another; every fourth is a fraud.
-fn tables(sandbox: &Sandbox) {
+pub fn tables(sandbox: &Sandbox) {
     let rows = (0..60).map(|at| format!("t{at},{},{}\n", 10 + at * 7 % 40, u8::from(at % 4 == 0)));
     sandbox.write("tx.csv", format!("id,Amount,fraud\n{}", rows.collect::<String>()));
     let edges = (0..60).map(|at| format!("t{at},t{}\n", (at * 7 + 4) % 60));
@@ -34,7 +34,7 @@ fn configuration(task: &str, more: &str) -> String {
 const STAGE2: &str = "input = \"features\"\n[model]\nhidden = 4\nout = 4\n[train]\nepochs = 2\ncheckpoint_every = 1\n";
 const STAGE1: &str = "[model]\nhidden = 4\nout = 4\n[train]\nepochs = 1\n";
 
-fn train(sandbox: &Sandbox, task: &str, more: &str) -> String {
+pub fn train(sandbox: &Sandbox, task: &str, more: &str) -> String {
     sandbox.write(&format!("{task}.toml"), configuration(task, more));
     sandbox.succeeds(["--quiet", "train", &format!("{task}.toml"), "--device", "cpu"]);
     sandbox.only_run(task)

@@ -94,7 +94,16 @@ fn syntax_error(file: &str, text: &str, fault: &toml::de::Error) -> Error {
     let nearest = nearest_name(key, known.keys()).filter(|nearest| *nearest != key);
     let (expected, help) = match nearest {
         Some(nearest) => ("a known key".into(), format!("did you mean {nearest}?")),
-        None => (fault.message().replace('\n', ", "), "leave the key out for the default".into()),
+        // Of a value the reader says what it is, too, which stands behind the key already.
+        None => {
+            let message = fault.message().replace('\n', ", ");
+            let expected = match message.rsplit_once(", expected ") {
+                Some((_, "f64")) => "a number",
+                Some((_, "usize" | "u32")) => "a whole number of at least 0",
+                _ => &message,
+            };
+            (expected.into(), "leave the key out for the default".into())
+        }
     };
     let origin = Place::from(format!("{file}:{line}")).with_snippet(Snippet::of(text, span));
     Error::Config { origin, key: key.into(), expected, found: found.into(), help }
@@ -125,7 +134,11 @@ mod tests {
                 ":2: user_max_bursts = 3: expected a known key",
                 "did you mean user_max_burst?",
             ),
-            ("user_max_burst = \"many\"", ":1: user_max_burst = \"many\": expected invalid type", "leave the key out"),
+            (
+                "user_max_burst = \"many\"",
+                ":1: user_max_burst = \"many\": expected a whole number",
+                "leave the key out",
+            ),
             ("core_percentile = 101", "core_percentile = 101: expected 0 to 100", "default"),
             ("core_percentile = = 1", ":1: core_percentile = = 1: expected", "default"),
         ];

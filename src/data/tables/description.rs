@@ -399,6 +399,11 @@ impl Description {
         self.split.check()?;
         self.check_ends()?;
         self.windows.iter().try_for_each(|table| table.check(self.split.by))?;
+        if !self.windows.is_empty() && self.nodes.iter().all(|table| table.time.is_none()) {
+            let help = "add time = \"COLUMN\" to the [[nodes]] table of the events, or leave [[windows]] out";
+            let (expected, found) = ("a table of events, which has a time", "no [[nodes]] table with a time".into());
+            return Err(wrong("windows".into(), expected, found, help));
+        }
         if self.edges.is_empty() && self.shared.is_empty() {
             let help = "add an [[edges]] table with name, src and dst, or a [[shared]] table with a column";
             return Err(wrong("edges".into(), "at least one [[edges]] or [[shared]] table", "none".into(), help));

@@ -53,12 +53,13 @@ pub(super) fn checked(result: Result<NcclStatus, NcclError>) -> Result<(), Colle
 }
 
 pub(super) fn said(code: sys::ncclResult_t) -> CollectiveFault {
-    // SAFETY: the functions give constant strings and the last message; neither needs a communicator.
     let text = |pointer: *const std::ffi::c_char| match pointer.is_null() {
         true => String::new(),
+        // SAFETY: what both functions below give ends in a zero and is not changed meanwhile.
         false => unsafe { CStr::from_ptr(pointer) }.to_string_lossy().trim().to_string(),
     };
     let (what, last) =
+        // SAFETY: neither needs a communicator.
         unsafe { (text(sys::ncclGetErrorString(code)), text(sys::ncclGetLastError(std::ptr::null_mut()))) };
     let help = "run with NCCL_DEBUG=INFO to see more";
     let reason =

@@ -27,10 +27,12 @@ pub unsafe trait Element: Copy + Default + Send + Sync {
 unsafe impl Element for f32 {
     #[inline(always)]
     unsafe fn load<V: Vector>(from: *const f32) -> V {
+        // SAFETY: the contract of `Vector`.
         unsafe { V::load(from) }
     }
     #[inline(always)]
     unsafe fn store<V: Vector>(v: V, to: *mut f32) {
+        // SAFETY: the contract of `Vector`.
         unsafe { v.store(to) }
     }
 }
@@ -39,10 +41,12 @@ unsafe impl Element for f32 {
 unsafe impl Element for f16 {
     #[inline(always)]
     unsafe fn load<V: Vector>(from: *const f16) -> V {
+        // SAFETY: the contract of `Vector`.
         unsafe { V::load_f16(from) }
     }
     #[inline(always)]
     unsafe fn store<V: Vector>(v: V, to: *mut f16) {
+        // SAFETY: the contract of `Vector`.
         unsafe { v.store_f16(to) }
     }
 }
@@ -51,11 +55,13 @@ unsafe impl Element for f16 {
 unsafe impl Element for bf16 {
     #[inline(always)]
     unsafe fn load<V: Vector>(from: *const bf16) -> V {
+        // SAFETY: the contract of `Vector`.
         unsafe { V::load_bf16(from) }
     }
     #[inline(always)]
     unsafe fn store<V: Vector>(v: V, to: *mut bf16) {
         let mut lanes = [0f32; MAX_LANES];
+        // SAFETY: `lanes` holds the widest; the contract of `Vector`.
         unsafe { v.store(lanes.as_mut_ptr()) };
         for (l, lane) in lanes[..V::LANES].iter().enumerate() {
             let bits = lane.to_bits();
@@ -63,6 +69,7 @@ unsafe impl Element for bf16 {
             // Rounding could carry a NaN over into infinity.
             let quiet = bits >> 16 | 0x40;
             let narrow = if lane.is_nan() { quiet } else { rounded };
+            // SAFETY: `l < LANES`; the contract of `Vector`.
             unsafe { to.add(l).write(bf16::from_bits(narrow as u16)) };
         }
     }
@@ -117,25 +124,28 @@ pub trait Vector: Copy {
     }
 }
 
-// SAFETY of the blocks in all implementations: the contract of Vector.
 #[cfg(target_arch = "x86_64")]
 impl Vector for __m512 {
     type Half = __m256;
     const LANES: usize = 16;
     #[inline(always)]
     unsafe fn splat(value: f32) -> Self {
+        // SAFETY: the contract of `Vector`.
         unsafe { _mm512_set1_ps(value) }
     }
     #[inline(always)]
     unsafe fn load(from: *const f32) -> Self {
+        // SAFETY: the contract of `Vector`.
         unsafe { _mm512_loadu_ps(from) }
     }
     #[inline(always)]
     unsafe fn load_f16(from: *const f16) -> Self {
+        // SAFETY: the contract of `Vector`.
         unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(from.cast())) }
     }
     #[inline(always)]
     unsafe fn load_bf16(from: *const bf16) -> Self {
+        // SAFETY: the contract of `Vector`.
         unsafe {
             let wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(from.cast()));
             _mm512_castsi512_ps(_mm512_slli_epi32::<16>(wide))
@@ -143,18 +153,22 @@ impl Vector for __m512 {
     }
     #[inline(always)]
     unsafe fn store(self, to: *mut f32) {
+        // SAFETY: the contract of `Vector`.
         unsafe { _mm512_storeu_ps(to, self) }
     }
     #[inline(always)]
     unsafe fn store_f16(self, to: *mut f16) {
+        // SAFETY: the contract of `Vector`.
         unsafe { _mm256_storeu_si256(to.cast(), _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(self)) }
     }
     #[inline(always)]
     unsafe fn mul_add(self, factor: Self, sum: Self) -> Self {
+        // SAFETY: the contract of `Vector`.
         unsafe { _mm512_fmadd_ps(self, factor, sum) }
     }
     #[inline(always)]
     unsafe fn sums(of: [Self; 4]) -> [f32; 4] {
+        // SAFETY: the contract of `Vector`.
         unsafe {
             let mut halves = [_mm256_setzero_ps(); 4];
             for r in 0..4 {
@@ -165,6 +179,7 @@ impl Vector for __m512 {
     }
     #[inline(always)]
     unsafe fn keep(ids: &[i32; 16], hash: &[u32; 16], threshold: u32, to: *mut u32) -> usize {
+        // SAFETY: the contract of `Vector`.
         unsafe {
             let hash = _mm512_loadu_si512(hash.as_ptr().cast());
             let kept = _mm512_cmplt_epu32_mask(hash, _mm512_set1_epi32(threshold as i32));
@@ -185,18 +200,22 @@ impl Vector for __m256 {
     const LANES: usize = 8;
     #[inline(always)]
     unsafe fn splat(value: f32) -> Self {
+        // SAFETY: the contract of `Vector`.
         unsafe { _mm256_set1_ps(value) }
     }
     #[inline(always)]
     unsafe fn load(from: *const f32) -> Self {
+        // SAFETY: the contract of `Vector`.
         unsafe { _mm256_loadu_ps(from) }
     }
     #[inline(always)]
     unsafe fn load_f16(from: *const f16) -> Self {
+        // SAFETY: the contract of `Vector`.
         unsafe { _mm256_cvtph_ps(_mm_loadu_si128(from.cast())) }
     }
     #[inline(always)]
     unsafe fn load_bf16(from: *const bf16) -> Self {
+        // SAFETY: the contract of `Vector`.
         unsafe {
             let wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(from.cast()));
             _mm256_castsi256_ps(_mm256_slli_epi32::<16>(wide))
@@ -204,18 +223,22 @@ impl Vector for __m256 {
     }
     #[inline(always)]
     unsafe fn store(self, to: *mut f32) {
+        // SAFETY: the contract of `Vector`.
         unsafe { _mm256_storeu_ps(to, self) }
     }
     #[inline(always)]
     unsafe fn store_f16(self, to: *mut f16) {
+        // SAFETY: the contract of `Vector`.
         unsafe { _mm_storeu_si128(to.cast(), _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(self)) }
     }
     #[inline(always)]
     unsafe fn mul_add(self, factor: Self, sum: Self) -> Self {
+        // SAFETY: the contract of `Vector`.
         unsafe { _mm256_fmadd_ps(self, factor, sum) }
     }
     #[inline(always)]
     unsafe fn sums(of: [Self; 4]) -> [f32; 4] {
+        // SAFETY: the contract of `Vector`.
         unsafe {
             let pairs = _mm256_hadd_ps(_mm256_hadd_ps(of[0], of[1]), _mm256_hadd_ps(of[2], of[3]));
             let sums = _mm_add_ps(_mm256_castps256_ps128(pairs), _mm256_extractf128_ps::<1>(pairs));
@@ -237,35 +260,43 @@ impl Vector for __m128 {
     const LANES: usize = 4;
     #[inline(always)]
     unsafe fn splat(value: f32) -> Self {
+        // SAFETY: the contract of `Vector`.
         unsafe { _mm_set1_ps(value) }
     }
     #[inline(always)]
     unsafe fn load(from: *const f32) -> Self {
+        // SAFETY: the contract of `Vector`.
         unsafe { _mm_loadu_ps(from) }
     }
     #[inline(always)]
     unsafe fn load_f16(from: *const f16) -> Self {
+        // SAFETY: the contract of `Vector`.
         unsafe { _mm_cvtph_ps(_mm_loadl_epi64(from.cast())) }
     }
     #[inline(always)]
     unsafe fn load_bf16(from: *const bf16) -> Self {
+        // SAFETY: the contract of `Vector`.
         unsafe { _mm_castsi128_ps(_mm_slli_epi32::<16>(_mm_cvtepu16_epi32(_mm_loadl_epi64(from.cast())))) }
     }
     #[inline(always)]
     unsafe fn store(self, to: *mut f32) {
+        // SAFETY: the contract of `Vector`.
         unsafe { _mm_storeu_ps(to, self) }
     }
     #[inline(always)]
     unsafe fn store_f16(self, to: *mut f16) {
+        // SAFETY: the contract of `Vector`.
         unsafe { _mm_storel_epi64(to.cast(), _mm_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(self)) }
     }
     #[inline(always)]
     unsafe fn mul_add(self, factor: Self, sum: Self) -> Self {
+        // SAFETY: the contract of `Vector`.
         unsafe { _mm_fmadd_ps(self, factor, sum) }
     }
     #[inline(always)]
     unsafe fn sums(of: [Self; 4]) -> [f32; 4] {
         let mut out = [0.0; 4];
+        // SAFETY: the contract of `Vector`.
         unsafe {
             let pairs = _mm_hadd_ps(_mm_hadd_ps(of[0], of[1]), _mm_hadd_ps(of[2], of[3]));
             _mm_storeu_ps(out.as_mut_ptr(), pairs);
@@ -288,22 +319,27 @@ impl Vector for [f32; 4] {
     }
     #[inline(always)]
     unsafe fn load(from: *const f32) -> Self {
+        // SAFETY: the contract of `Vector`.
         unsafe { from.cast::<Self>().read() }
     }
     #[inline(always)]
     unsafe fn load_f16(from: *const f16) -> Self {
+        // SAFETY: the contract of `Vector`.
         unsafe { from.cast::<[f16; 4]>().read() }.map(f16::to_f32)
     }
     #[inline(always)]
     unsafe fn load_bf16(from: *const bf16) -> Self {
+        // SAFETY: the contract of `Vector`.
         unsafe { from.cast::<[bf16; 4]>().read() }.map(bf16::to_f32)
     }
     #[inline(always)]
     unsafe fn store(self, to: *mut f32) {
+        // SAFETY: the contract of `Vector`.
         unsafe { to.cast::<Self>().write(self) }
     }
     #[inline(always)]
     unsafe fn store_f16(self, to: *mut f16) {
+        // SAFETY: the contract of `Vector`.
         unsafe { to.cast::<[f16; 4]>().write(self.map(f16::from_f32)) }
     }
     #[inline(always)]
@@ -426,9 +462,11 @@ pub unsafe fn run_on<K: Kernel>(isa: Isa, kernel: K) -> K::Output {
 #[inline(always)]
 pub unsafe fn load_first<V: Vector, E: Element>(from: *const E, count: usize) -> V {
     if count == V::LANES {
+        // SAFETY: the contract of `Vector`.
         return unsafe { E::load(from) };
     }
     let mut lanes = [E::default(); MAX_LANES];
+    // SAFETY: `count <= LANES <= MAX_LANES`; the contract of `Vector`.
     unsafe {
         std::ptr::copy_nonoverlapping(from, lanes.as_mut_ptr(), count);
         E::load(lanes.as_ptr())
@@ -442,9 +480,11 @@ pub unsafe fn load_first<V: Vector, E: Element>(from: *const E, count: usize) ->
 #[inline(always)]
 pub unsafe fn store_first<V: Vector, E: Element>(v: V, to: *mut E, count: usize) {
     if count == V::LANES {
+        // SAFETY: the contract of `Vector`.
         return unsafe { E::store(v, to) };
     }
     let mut lanes = [E::default(); MAX_LANES];
+    // SAFETY: `count <= LANES <= MAX_LANES`; the contract of `Vector`.
     unsafe {
         E::store(v, lanes.as_mut_ptr());
         std::ptr::copy_nonoverlapping(lanes.as_ptr(), to, count);

@@ -85,8 +85,8 @@ impl<B: RowBufferBackend> PinnedRows<B> {
             let bytes = rows * self.width * self.dtype.size();
             // SAFETY: there are as many bytes, which nobody writes.
             let from = unsafe { std::slice::from_raw_parts(self.memory.start, bytes) };
-            // SAFETY: the caller's buffer has room, and nothing else is under way.
             let copied = make_current(self.memory.device)
+                // SAFETY: the caller's buffer has room, and nothing else is under way.
                 .and_then(|()| unsafe { cudarc::driver::result::memcpy_htod_sync(address, from) });
             copied.map_err(|error| format!("{error:?}"))
         }

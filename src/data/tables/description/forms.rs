@@ -89,6 +89,9 @@ impl<'de> Deserialize<'de> for End {
         }
         let of_name = |name: &str| {
             let (node_type, column) = name.split_once('.').map_or((name, None), |(t, c)| (t, Some(c.to_owned())));
+            if node_type.is_empty() || column.as_ref().is_some_and(String::is_empty) {
+                return Err(format!("expected \"type.column\" or \"type\", found {name:?}"));
+            }
             Ok(Self { node_type: node_type.into(), column })
         };
         name_or_table(deserializer, "\"type.column\", \"type\" or { type, column }", of_name, |full: Full| Self {

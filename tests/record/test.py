@@ -1,0 +1,121 @@
+#!/usr/bin/env python3
+"""`run` and `check` with programs that only print."""
+
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+HERE = pathlib.Path(__file__).resolve().parent
+PROGRAMS = {
+    "suite": """if [[ $1 == --list ]]; then
+printf '%s: test\\n' cpu::spmm::sums cuda::spmm::sums cuda::trees::rows::{a,b,c,d,e,f,g} vulkan::spmm::sums
+else [[ $2 == "$FAILS" ]] && bad=1; echo "test result: ok. 2 passed; ${bad:-0} failed; 1 ignored; 9 filtered out"; fi
+exit ${bad:-0}""",
+    "devices-0123": """if [[ $1 == --list ]]; then printf '%s: test\\n' report::page cuda::training::ends vulkan::training::ends
+else [[ $GRAPHSIEVE_REQUIRE_CUDA$GRAPHSIEVE_REQUIRE_VULKAN == 1 ]] &&
+echo 'test result: ok. 1 passed; 0 failed; 0 ignored'; fi""",
+    "graphsieve": """case $1 in info) echo '{"version": "0"}';; --version) echo graphsieve 0;;
+*) [[ " $* " != *" bench "* ]] || echo '{"rows": [{"error": 1e-7, "error_bound": 1e-4}, {"error": null}]}';; esac""",
+    "compute-sanitizer": """tool=$2; shift 8; "$@" || exit
+[[ $tool == racecheck ]] && echo '========= RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 warnings)' && exit
+echo "========= ERROR SUMMARY: ${FINDINGS:-0} errors"
+""",
+    "nvidia-smi": """[[ $1 ]] && echo 'Some GPU, 570.1' || echo '| Driver Version: 570.1   CUDA Version: 12.8 |'""",
+}
+
+
+class Records(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = pathlib.Path(folder.name)
+        (self.root / "kernels").mkdir()
+        (self.root / "kernels/lib.rs").write_text("one\n")
+        (self.root / "Cargo.lock").write_text("lock\n")
+        (self.root / "tests/record").mkdir(parents=True)
+        for name in ["record.py", "run", "check"]:
+            shutil.copy(HERE / name, self.root / "tests/record")
+        (self.root / "bin").mkdir()
+        for name, body in PROGRAMS.items():
+            (self.root / "bin" / name).write_text(f"#!/bin/bash\n{body}\n")
+            (self.root / "bin" / name).chmod(0o755)
+        self.git("init", "-q")
+        self.git("add", "kernels", "Cargo.lock")
+        self.git("-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "one")
+        self.file = self.root / "tests/record/device.json"
+
+    def git(self, *words):
+        subprocess.run(["git", *words], cwd=self.root, check=True)
+
+    def say(self, script, *words, **environment):
+        paths = {"PATH": f"{self.root}/bin:{os.environ['PATH']}"}
+        command = [str(self.root / "tests/record" / script), *words]
+        own = {name: value for name, value in os.environ.items() if not name.startswith("GRAPHSIEVE_")}
+        return subprocess.run(command, env=own | paths | environment, capture_output=True, text=True)
+
+    def run_all(self, *words, **environment):
+        return self.say("run", "--bin", str(self.root / "bin"), "--by", "A. Tester", *words, **environment)
+
+    def assert_check(self, words, release):
+        for environment, status in [({}, 0), ({"GRAPHSIEVE_RELEASE": "1"}, release)]:
+            said = self.say("check", **environment)
+            self.assertIn(words, said.stdout, said.stderr)
+            self.assertEqual(said.returncode, status)
+
+    def test_a_record_of_all_steps_passes_until_kernels_change(self):
+        self.assert_check("there is no record", 1)
+        said = self.run_all()
+        self.assertEqual(said.returncode, 0, said.stdout + said.stderr)
+        found = json.loads(self.file.read_text())
+        self.assertTrue(found["passed"])
+        self.assertEqual(found["totals"]["cuda tests_passed"], 5)
+        self.assertEqual(found["totals"]["memcheck findings"], 0)
+        # A process for each of seven.
+        self.assertEqual(found["totals"]["memcheck tests_passed"], 16)
+        self.assertEqual(found["machines"][0]["driver"], "570.1")
+        command = "git ls-files kernels Cargo.lock | LC_ALL=C sort | xargs sha256sum | sha256sum"
+        digest = subprocess.run(command, shell=True, cwd=self.root, capture_output=True, text=True).stdout.split()[0]
+        self.assertEqual(found["sources"], digest)
+        self.assert_check("on record for these kernels", 0)
+        (self.root / "kernels/lib.rs").write_text("two\n")
+        self.assert_check("older than the kernels", 1)
+        self.git("tag", "v1")
+        self.assertEqual(self.say("check").returncode, 1)
+
+    def test_calls_go_on_where_others_stopped_and_merge(self):
+        self.assertEqual(self.run_all("--steps", "cuda", "--only", "suite").returncode, 0)
+        self.assert_check("0 failed and", 1)
+        other = self.root / "other.json"
+        self.assertEqual(self.run_all("--steps", "vulkan,bench,memcheck,racecheck", "--out", str(other)).returncode, 0)
+        said = self.run_all("--merge", str(other))
+        self.assertNotIn("cuda: suite", said.stdout)
+        self.assertIn("initcheck: train stage1 sampled ok", said.stdout)
+        self.assert_check("on record for these kernels", 0)
+        self.assertEqual(self.run_all("--seconds", "0", "--out", str(self.root / "none.json")).returncode, 0)
+        self.assertFalse(json.loads((self.root / "none.json").read_text())["passed"])
+
+    def test_failures_findings_and_edits_are_no_pass(self):
+        self.assertEqual(self.run_all(FAILS="cuda::spmm::").returncode, 1)
+        found = json.loads(self.file.read_text())
+        self.assertIn("cuda: suite cuda::spmm::", found["failed"])
+        self.assert_check("failed and 0 are missing", 1)
+        self.assertEqual(self.run_all().returncode, 0)
+        self.assertEqual(self.run_all("--out", str(self.root / "new.json"), FINDINGS="3").returncode, 1)
+        self.file.write_text(self.file.read_text().replace("A. Tester", "B. Tester"))
+        self.assert_check("the checksum does not fit", 1)
+
+    def test_a_copy_without_git_has_the_same_digest_and_other_programs_are_refused(self):
+        self.run_all("--steps", "cuda")
+        shutil.rmtree(self.root / ".git")
+        said = self.run_all("--steps", "vulkan")
+        self.assertEqual(said.returncode, 0, said.stderr)
+        (self.root / "bin/suite").write_text((self.root / "bin/suite").read_text() + "\n")
+        self.assertIn("its programs are others", self.run_all().stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
