@@ -8,6 +8,7 @@ pub mod auto;
 pub(crate) mod bytes;
 mod clock;
 mod copy;
+pub mod endurance;
 pub mod epochs;
 mod exact;
 pub mod gad;

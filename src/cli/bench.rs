@@ -1,6 +1,7 @@
 //! `graphsieve bench`
 
 mod auto;
+mod endurance;
 mod gad;
 
 use std::fmt::Display;
@@ -92,6 +93,7 @@ enum What {
     Windows(Windows),
     Gad(gad::Arguments),
     Auto(auto::Arguments),
+    Endurance(endurance::Arguments),
 }
 
 /// The former name of `bench gad`
@@ -372,6 +374,7 @@ pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
         What::Windows(windows) => windows.run(console),
         What::Gad(arguments) => gad::run(arguments, console),
         What::Auto(arguments) => auto::run(arguments, console),
+        What::Endurance(arguments) => endurance::run(arguments, console),
     }
 }
 

@@ -12,7 +12,7 @@ use super::layerwise::HostScored;
 use crate::config::{EMBEDDINGS_FILE, OwnTransform, Stage2Config, Stage2Data, Stage2Input, Stage2Model};
 use crate::error::{Error, Result};
 use crate::graph::{Dataset, Features, Filling, HeteroGraph, NodeType, Spill};
-use crate::metrics::{sigmoid, sigmoids};
+use crate::metrics::{score_of, scores_of};
 pub use crate::models::attention::edge_inputs;
 use crate::models::attention::{AttentionSpec, Pass, TripleStreamGat, graph_with_edges, inputs_for, read_edges};
 use crate::models::device_graph::{DeviceGraph, check_device};
@@ -23,7 +23,7 @@ use crate::run::known_labels::{KnownLabels, Seen};
 
 /// Scores of every node, by global id, and the refined embeddings on the device.
 pub struct Scored<B: GraphBackend> {
-    /// In [0, 1]; higher is more anomalous.
+    /// In [0, 1]; higher is more anomalous. NaN where the network overflows.
     pub scores: Vec<f32>,
     /// One matrix per node type.
     pub embeddings: Vec<Tensor<B, 2>>,
@@ -105,7 +105,7 @@ pub fn target_scores<B: GraphBackend>(
         check_device()?;
         for &at in places {
             let row = wanted.partition_point(|&node| node < targets[at]);
-            scores[at] = sigmoid(logits[row]);
+            scores[at] = score_of(logits[row]);
             rows[at * width..(at + 1) * width].copy_from_slice(&z[row * width..(row + 1) * width]);
         }
     }
@@ -137,7 +137,7 @@ pub fn attention_scores<B: GraphBackend>(
     chunk_rows: Option<usize>,
 ) -> Scored<B> {
     let embeddings = model.embed(graph, &ReceptiveField::all(graph), x, Pass { chunk_rows, ..Default::default() });
-    let scores = sigmoids(to_host(model.logits(embeddings.iter().cloned())));
+    let scores = scores_of(to_host(model.logits(embeddings.iter().cloned())));
     Scored { scores, embeddings }
 }
 

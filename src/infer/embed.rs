@@ -10,6 +10,7 @@ use crate::config::{EMBEDDINGS_FILE, RunConfig, Stage1Config, Stage2Input, embed
 use crate::error::{Error, Result};
 use crate::graph::{Adjacency, Dataset, Features, Filling, HeteroGraph, Spill};
 use crate::infer::attention::{check_width, input_features};
+use crate::infer::finite::check_finite_features;
 use crate::infer::layerwise_embeddings::embeddings;
 use crate::infer::plan;
 use crate::live::Part;
@@ -76,7 +77,7 @@ impl Stage1 {
     ///
     /// # Errors
     /// Data without features, or with other node types, streams, weights of edges or numbers of columns than those of
-    /// the training; a device that failed; a file of `spill`.
+    /// the training; embeddings that are not finite; a device that failed; a file of `spill`.
     pub fn embed<B: GraphBackend>(
         &self,
         dataset: &Dataset,
@@ -88,13 +89,16 @@ impl Stage1 {
         let (graph, features) = encoder.read(dataset, data)?;
         let planned =
             |config: &Stage1Config| plan::auto_encoder::<B>(config, &graph, encoder.spec.input, device).sampled;
-        if spill.is_limited() || self.trained.as_ref().is_some_and(planned) {
+        let z = if spill.is_limited() || self.trained.as_ref().is_some_and(planned) {
             let normalisation = HostNormalisation::of(Arc::new(graph), encoder.spec.causal);
             let most = self.trained.as_ref().map_or(0.0, |config| config.loader.host_memory);
             let spill = spill.or_gigabytes(most);
-            return embeddings(&encoder.model, &normalisation, &features, encoder.storage, (None, &spill), device);
-        }
-        encoder.of_all(&graph, &features)
+            embeddings(&encoder.model, &normalisation, &features, encoder.storage, (None, &spill), device)?
+        } else {
+            encoder.of_all(&graph, &features)?
+        };
+        check_finite_features("the embedding", &z, dataset)?;
+        Ok(z)
     }
 }
 

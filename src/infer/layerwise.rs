@@ -12,9 +12,9 @@ use super::label_input::by_passes;
 use crate::error::Result;
 use crate::graph::{Features, HeteroGraph, MatrixWriter, Spill};
 use crate::loader::{Batch, FeatureStore, Job, Loader, LoaderOptions};
-use crate::metrics::sigmoids;
+use crate::metrics::scores_of;
 use crate::models::attention::{Pass, TripleStreamGat};
-use crate::models::device_graph::check_device;
+use crate::models::device_graph::{check_device, check_range};
 use crate::models::graph_part::failed;
 use crate::models::parameters::to_host;
 use crate::models::precision::as_dtype;
@@ -33,7 +33,7 @@ const EXCHANGED: usize = 1 << 24;
 
 /// Scores of every node, by global id, and the refined embeddings.
 pub struct HostScored {
-    /// In [0, 1]; higher is more anomalous.
+    /// In [0, 1]; higher is more anomalous. NaN where the network overflows.
     pub scores: Vec<f32>,
     /// `[nodes, width]` in f32; without columns where they were not asked for.
     pub embeddings: Features,
@@ -66,7 +66,8 @@ pub fn scores_with_labels<B: GraphBackend>(
 /// ranks share the work, and have all scores each.
 ///
 /// # Errors
-/// A device that failed, or what a thread of the loader ran into; a rank that fails; a file of `spill`.
+/// Features that `dtype` does not hold; a device that failed, or what a thread of the loader ran into; a rank that
+/// fails; a file of `spill`.
 ///
 /// # Panics
 /// Without a replica.
@@ -78,6 +79,7 @@ pub fn scores<B: GraphBackend>(
     rank: Option<&Communicator<B::Plain>>,
     spill: &Spill,
 ) -> Result<HostScored> {
+    check_range(features, dtype)?;
     let nodes = graph.num_nodes();
     let mut input = features.clone();
     let mut logits = vec![0f32; nodes];
@@ -103,7 +105,7 @@ pub fn scores<B: GraphBackend>(
         let rows = spill.beside(input.bytes_in_memory()).zeros(nodes, width)?;
         let embeddings = over_all_nodes(graph, sampler, passes, rows, &mut logits, rank)?;
         if last {
-            return Ok(HostScored { scores: sigmoids(logits), embeddings });
+            return Ok(HostScored { scores: scores_of(logits), embeddings });
         }
         input = embeddings;
     }

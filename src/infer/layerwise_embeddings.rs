@@ -11,6 +11,7 @@ use crate::graph::{Features, Spill};
 use crate::loader::{Batch, FeatureStore};
 use crate::models::TripleStreamGae;
 use crate::models::auto_encoder::HostNormalisation;
+use crate::models::device_graph::check_range;
 use crate::models::precision::as_dtype;
 use crate::sampler::{Fanout, NeighbourSampler, SamplerConfig};
 
@@ -18,8 +19,8 @@ use crate::sampler::{Fanout, NeighbourSampler, SamplerConfig};
 /// have all embeddings each.
 ///
 /// # Errors
-/// Features that are not one row per node; a device that failed, or what a thread of the loader ran into; a rank that
-/// fails; a file of `spill`.
+/// Features that are not one row per node, or that `dtype` does not hold; a device that failed, or what a thread of the
+/// loader ran into; a rank that fails; a file of `spill`.
 pub fn embeddings<B: GraphBackend>(
     model: &TripleStreamGae<B>,
     normalisation: &HostNormalisation,
@@ -28,6 +29,7 @@ pub fn embeddings<B: GraphBackend>(
     (rank, spill): (Option<&Communicator<B::Plain>>, &Spill),
     device: &B::Device,
 ) -> Result<Features> {
+    check_range(features, dtype)?;
     let graph = normalisation.graph();
     let nodes = graph.num_nodes();
     let sampler = || {

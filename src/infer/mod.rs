@@ -3,6 +3,7 @@
 
 pub mod attention;
 pub mod embed;
+pub mod finite;
 pub mod label_input;
 pub mod layerwise;
 pub mod layerwise_classes;

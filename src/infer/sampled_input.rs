@@ -11,6 +11,7 @@ use rayon::prelude::*;
 use crate::config::{Draw, LayerKind};
 use crate::error::Result;
 use crate::graph::{EdgeMatrix, FeatureValues, Features, HeteroGraph, RelationSpec, SelfLoops, Spill};
+use crate::models::device_graph::check_range;
 use crate::models::node_classifier::ClassifierSpec;
 use crate::models::node_input::BatchRows;
 use crate::models::precision::as_dtype;
@@ -90,8 +91,12 @@ impl SampledInput {
     /// The nodes of `graph` with their features, whose rows are computed with as `dtype`.
     ///
     /// # Errors
-    /// [`Error::Data`](crate::error::Error::Data) for a graph with loops that cannot be taken out of it or added to it.
+    /// [`Error::Data`](crate::error::Error::Data) for a graph with loops that cannot be taken out of it or added to it,
+    /// and for features that `dtype` does not hold.
     pub fn new(spec: &ClassifierSpec, graph: &HeteroGraph, features: &Features, dtype: DType) -> Result<Self> {
+        if !spec.row_normalise {
+            check_range(features, dtype)?;
+        }
         let (kind, graph) = (Kind::of(spec), Arc::new(graph_of_blocks(spec, graph)?));
         let (features, columns) = attached(kind, &graph, features, spec.row_normalise, &Spill::default())?;
         Ok(Self { kind, attends: spec.attention.is_some(), graph, features, columns, dtype })

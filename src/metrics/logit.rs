@@ -7,9 +7,14 @@ pub fn sigmoid(logit: f32) -> f32 {
     1.0 / (1.0 + (-logit).exp())
 }
 
-/// [`sigmoid`] of each, in the memory of the logits and on all threads.
-pub fn sigmoids(mut logits: Vec<f32>) -> Vec<f32> {
-    logits.par_iter_mut().with_min_len(1 << 14).for_each(|logit| *logit = sigmoid(*logit));
+/// The score of a logit, its [`sigmoid`]; NaN of one that is not finite: an overflow has left it, and is no certainty.
+pub fn score_of(logit: f32) -> f32 {
+    if logit.is_finite() { sigmoid(logit) } else { f32::NAN }
+}
+
+/// [`score_of`] each, in the memory of the logits and on all threads.
+pub fn scores_of(mut logits: Vec<f32>) -> Vec<f32> {
+    logits.par_iter_mut().with_min_len(1 << 14).for_each(|logit| *logit = score_of(*logit));
     logits
 }
 
@@ -28,6 +33,13 @@ pub fn softplus(x: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_infinite_logit_has_no_score() {
+        let scores = scores_of(vec![0.0, 200.0, -200.0, f32::INFINITY, f32::NEG_INFINITY, f32::NAN]);
+        assert_eq!(scores[..3], [0.5, 1.0, 0.0]);
+        assert!(scores[3..].iter().all(|score| score.is_nan()), "{scores:?}");
+    }
 
     #[test]
     fn far_from_zero_nothing_overflows_and_nothing_is_lost() {

@@ -23,7 +23,7 @@ pub use alerts::{ALERTS_PER_DAY, AlertEvent, Alerts};
 pub use bootstrap::{Bootstrap, Estimate, Estimates, FEWEST, Interval, TopEstimate};
 pub use calibration::{Calibration, ISOTONIC_LABELS};
 pub use class_bootstrap::ClassEstimates;
-pub use logit::{sigmoid, sigmoid_f64, sigmoids, softplus};
+pub use logit::{score_of, scores_of, sigmoid, sigmoid_f64, softplus};
 pub use multiclass::{ClassFigures, ClassReport, ConfusionMatrix, class_scores, log_sum_exp, predicted_class};
 pub use ranking::{PrPoint, Ranking, RankingStep, RocPoint, TopK, average_precision, roc_auc};
 pub use reliability::{Reliability, ReliabilityBin, wilson};

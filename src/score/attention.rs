@@ -20,6 +20,7 @@ use crate::error::Result;
 use crate::graph::{Dataset, Features, Filling, HeteroGraph, Spill, open_embeddings};
 use crate::infer::attention::{check_width, graph_for, known_labels};
 use crate::infer::embed::{self, Growing, Source, TrainedOn};
+use crate::infer::finite::{check_finite_rows, check_finite_targets};
 use crate::infer::layerwise::{self, HostScored};
 use crate::infer::plan;
 use crate::infer::stage2::Stage2;
@@ -101,6 +102,7 @@ impl<B: GraphBackend> Model<B> for Attention {
         } else {
             networks[0].scores(&graph, &features, known.as_ref(), options.embeddings)?
         };
+        check_finite_rows("the score", &scores, 1, &dataset)?;
         let embeddings = options.embeddings.then_some(embeddings);
         Ok(Computed { dataset, scores: Scores::Anomaly(scores), embeddings })
     }
@@ -191,7 +193,9 @@ impl<B: GraphBackend> PartModel<B> for AttentionParts<B> {
     fn scores(&self, part: &Part, all: &OfAll) -> Result<Vec<f32>> {
         let (features, known) = self.input_of(part, all)?;
         let graph = self.network.graph_of(&part.dataset)?;
-        Ok(self.network.target_scores(&graph, &features, known.as_ref(), &part.targets, false)?.scores)
+        let scores = self.network.target_scores(&graph, &features, known.as_ref(), &part.targets, false)?.scores;
+        check_finite_targets("the score", &scores, 1, part)?;
+        Ok(scores)
     }
 
     fn explain(

@@ -20,6 +20,7 @@ use crate::config::{ClassifyConfig, RunConfig};
 use crate::error::{Error, Result};
 use crate::graph::formats::map_file;
 use crate::graph::{Dataset, EdgeReading, Features, Filling, HeteroGraph};
+use crate::infer::finite::{check_finite_rows, check_finite_targets};
 use crate::infer::layerwise_classes::class_logits;
 use crate::infer::plan;
 use crate::infer::sampled_input::SampledInput;
@@ -67,6 +68,7 @@ impl<B: GraphBackend> Model<B> for Classifier {
             // With the values that were read: whether they have moved is looked at.
             dataset.graph = graph.clone();
         }
+        check_finite_rows("the logits", &logits, spec.classes, &dataset)?;
         let nodes = dataset.graph.num_nodes();
         let matrix = Array2::from_shape_vec((nodes, spec.classes), probabilities(&logits, spec.classes))
             .unwrap_or_else(|e| unreachable!("one row per node: {e}"));
@@ -203,6 +205,7 @@ impl<B: GraphBackend> PartModel<B> for ClassParts<B> {
         let (graph, features) = self.read(part)?;
         let logits = self.on_device.logits(&self.spec, &graph, &features)?;
         let of_targets: Vec<f32> = part.targets.iter().flat_map(|&node| row(&logits, node)).copied().collect();
+        check_finite_targets("the logits", &of_targets, CLASSES, part)?;
         Ok(probabilities(&of_targets, CLASSES).into_iter().skip(1).step_by(CLASSES).collect())
     }
 

@@ -436,7 +436,9 @@ pub fn check_finite(term: &str, value: f32, epoch: usize) -> Result<()> {
         term: term.into(),
         value: f64::from(value),
         epoch,
-        help: "lower train.learning_rate, set train.clip_norm, or use precision f32".into(),
+        help:
+            "lower train.learning_rate, set train.clip_norm, use precision f32, or scale features that are very large"
+                .into(),
     })
 }
 

@@ -61,11 +61,11 @@ pub fn trials() -> Vec<Trial> {
     trials
 }
 
-fn marketplace(scale: f64) -> Dataset {
+pub fn marketplace(scale: f64) -> Dataset {
     synth::generate(&SynthConfig::preset(Preset::Quickstart).scaled(scale), &|_, _, _| ()).unwrap()
 }
 
-fn sampler(graph: &Arc<HeteroGraph>, fanouts: &[Fanout], dependency: Option<u32>) -> NeighbourSampler {
+pub fn sampler(graph: &Arc<HeteroGraph>, fanouts: &[Fanout], dependency: Option<u32>) -> NeighbourSampler {
     let config = SamplerConfig::new(fanouts, graph.relations().len());
     NeighbourSampler::new(graph.clone(), SamplerConfig { dependency, ..config }).unwrap()
 }
@@ -121,8 +121,11 @@ fn histories() -> HeteroGraph {
     HeteroGraph::new(types, relations).unwrap()
 }
 
-mod bodies {
+pub mod bodies {
     use super::*;
+
+    /// What is told apart in a batch.
+    pub type Facts = Vec<BTreeMap<u32, Vec<f32>>>;
 
     pub fn every_slot_holds_the_row_of_its_node_after_every_batch<B: GraphBackend>(device: &B::Device) {
         let data = marketplace(0.2);
@@ -388,7 +391,7 @@ mod bodies {
 
     /// What a batch says of its nodes, whatever the order of its rows: features, edges of every layer in both
     /// directions with their values, and seeds.
-    fn facts<B: GraphBackend>(graph: &HeteroGraph, batch: Batch<B>) -> Vec<BTreeMap<u32, Vec<f32>>> {
+    pub fn facts<B: GraphBackend>(graph: &HeteroGraph, batch: Batch<B>) -> Facts {
         let device = batch.x[0].device();
         let column = |nodes: &[u32]| {
             let values: Vec<f32> = nodes.iter().map(|&node| node as f32).collect();
@@ -396,7 +399,7 @@ mod bodies {
         };
         let host = |x: Tensor<B, 2>| if x.dims()[0] == 0 { Vec::new() } else { to_host(x) };
         let nodes = batch.nodes.to_host();
-        let mut facts: Vec<BTreeMap<u32, Vec<f32>>> = Vec::new();
+        let mut facts = Facts::new();
         for (nodes, x) in nodes.iter().zip(batch.x) {
             let width = x.dims()[1];
             facts.push(nodes.iter().copied().zip(host(x).chunks(width.max(1)).map(<[f32]>::to_vec)).collect());

@@ -31,6 +31,7 @@ mod report;
 mod serve;
 mod stage1_batches;
 mod steady;
+mod threads;
 mod training;
 mod trees;
 mod valued;
@@ -49,6 +50,7 @@ fn main() -> ExitCode {
         report::trials(),
         stage1_batches::trials(),
         steady::trials(),
+        threads::trials(),
         trees::trials(),
         #[cfg(feature = "cuda")]
         ranks::trials(),

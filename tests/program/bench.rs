@@ -246,3 +246,22 @@ fn an_import_is_measured_on_a_table_that_is_made_up() {
     assert!(positive(&report["times"]["median_ms"]) && positive(&report["edges_per_s"]), "{report}");
     sandbox.refuses(["bench", "import", "--rows", "0"], 2, &["--rows", "at least 1"]);
 }
+
+#[cfg(target_os = "linux")]
+#[test]
+fn many_trainings_and_scorings_in_one_process_leave_no_handle_and_no_thread() {
+    let sandbox = Sandbox::new();
+    let few = ["--epochs", "400", "--scorings", "40", "--rounds", "10", "--device", "cpu"];
+    let said = sandbox.succeeds([&["bench", "endurance", "--format", "json"], &few[..]].concat());
+    let report: Value = serde_json::from_str(&said.stdout).unwrap();
+    let samples = report["samples"].as_array().unwrap();
+    assert_eq!((samples.len(), &report["trainings"], &report["nodes"]), (11, &40.into(), &408.into()));
+    let [first, last] = [&samples[1], &samples[10]];
+    assert_eq!([&last["epochs"], &last["scorings"]], [400, 40].map(Value::from).each_ref());
+    for what in ["handles", "threads"] {
+        let [before, after] = [first, last].map(|sample| sample[what].as_u64().unwrap());
+        assert!(before > 0 && after <= before, "{report}");
+    }
+    assert!(positive(&last["resident_bytes"]) && positive(&last["peak_bytes"]), "{report}");
+    sandbox.refuses(["bench", "endurance", "--rounds", "9", "--device", "cpu"], 2, &["--rounds: expected at least 10"]);
+}

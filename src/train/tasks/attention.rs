@@ -28,6 +28,7 @@ use crate::graph::{Dataset, Features, HeteroGraph, NodeType, Spill, Subset, writ
 use crate::infer::attention::{
     check_own, edge_inputs, host_scores, input_features, load_edges, own_types, with_edges, with_labels,
 };
+use crate::infer::finite::check_finite_rows;
 use crate::infer::label_input::beside;
 use crate::infer::layerwise::{self, HostScored};
 use crate::infer::plan;
@@ -35,7 +36,7 @@ use crate::loader::{Batch, FeatureStore};
 use crate::models::attention::{
     AttentionSpec, Connections, EpochDrop, Pass, PassDropout, PieceInput, TripleStreamGat, projects_last, time_input,
 };
-use crate::models::device_graph::{DeviceGraph, upload_features};
+use crate::models::device_graph::{DeviceGraph, check_range, upload_features};
 use crate::models::graph_part::{Division, GraphPart};
 use crate::models::parameters::{Export, Parameters};
 use crate::models::precision::{as_data, dtype, dtype_on};
@@ -248,6 +249,7 @@ fn finished<B: GraphBackend>(
     };
     let HostScored { scores, embeddings } = timed("scoring all nodes", || task.scored(&model, None, rank))?;
     let Some(Led { session, position, seconds_per_epoch, .. }) = led else { return Ok(None) };
+    check_finite_rows("the score", &scores, 1, dataset)?;
     let run = &session.run;
     let write = || {
         write_npy_f32(run.output(STAGE2_SCORES_FILE), &ArrayView1::from(&scores))?;
@@ -426,6 +428,7 @@ impl<B: GraphBackend> Attention<B> {
             notes.push(plan.to_string());
         }
         let placement = if plan.sampled {
+            check_range(&features, storage)?;
             let store = FeatureStore::new(features.clone(), host, device)?;
             let (store, how) = transferred(store, &config.loader, rank)?;
             notes.push(how);

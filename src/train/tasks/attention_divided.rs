@@ -6,7 +6,7 @@ use graphsieve_kernels::{Communicator, GraphBackend};
 use crate::error::Result;
 use crate::graph::Features;
 use crate::infer::layerwise::HostScored;
-use crate::metrics::sigmoids;
+use crate::metrics::scores_of;
 use crate::models::attention::{Pass, TripleStreamGat};
 use crate::models::crossing::Crossing;
 use crate::models::device_graph::check_device;
@@ -43,7 +43,7 @@ pub(super) fn scores<B: GraphBackend>(
     rank: &Communicator<B::Plain>,
 ) -> Result<HostScored> {
     let (own, logits) = embedded(model, part, x, Pass { chunk_rows, ..Pass::default() }, rank)?;
-    let scores = sigmoids(part.on_first_host(logits, rank)?);
+    let scores = scores_of(part.on_first_host(logits, rank)?);
     let width = if embeddings { own[0].dims()[1] } else { 0 };
     let rows = match embeddings {
         true => part.on_first_host(part.gathered_at_last(own, &[], rank).map_err(failed)?, rank)?,

@@ -16,6 +16,7 @@ use crate::config::{EMBEDDINGS_FILE, LoaderMode, Rows, RunConfig, Stage1Config, 
 use crate::data::edge_split::EdgeSplit;
 use crate::error::{Error, Result};
 use crate::graph::{Features, HeteroGraph, Relation, Spill, atomic_write, write_npy_f32};
+use crate::infer::finite::check_finite_features;
 use crate::infer::layerwise_embeddings::embeddings;
 use crate::infer::plan;
 use crate::infer::tree_table::reconstruction_scores;
@@ -23,7 +24,7 @@ use crate::loader::{Batch, FeatureStore};
 use crate::models::auto_encoder::{
     AutoEncoderSpec, DividedInputs, HostNormalisation, Inputs, Normalisation, TripleStreamGae,
 };
-use crate::models::device_graph::{DeviceGraph, check_device, upload_features};
+use crate::models::device_graph::{DeviceGraph, check_device, check_range, upload_features};
 use crate::models::graph_part::{Division, GraphPart};
 use crate::models::parameters::{Export, Parameters, rows_to_host};
 use crate::models::precision::{as_data, dtype, dtype_on};
@@ -219,6 +220,7 @@ pub fn run<B: GraphBackend>(
         }
     };
     let Some(Led { session, loss, seconds_per_epoch, .. }) = led else { return Ok(None) };
+    check_finite_features("the embedding", &z, &dataset)?;
     let embeddings = session.run.output(EMBEDDINGS_FILE);
     let write = || write_npy_f32(&embeddings, &z.as_f32());
     let (written, profile) = alongside("writing embeddings", write, || {
@@ -283,6 +285,7 @@ impl<B: GraphBackend> AutoEncoder<B> {
             let alone = several.map(|_| "every rank has the whole graph: a part of it would have no rows".into());
             return Ok((Self::with(config, spec, host, graph, x, device), reachable.or(alone)));
         }
+        check_range(features, dtype)?;
         let (store, how) = transferred(FeatureStore::new(features.clone(), &host, device)?, &config.loader, rank)?;
         let host = Arc::new(host);
         let normalisation = HostNormalisation::of(host.clone(), spec.causal);

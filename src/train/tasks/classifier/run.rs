@@ -14,6 +14,7 @@ use crate::data::class_split::ClassSplit;
 use crate::error::Result;
 use crate::graph::formats::atomic_write;
 use crate::graph::{Dataset, write_npy};
+use crate::infer::finite::check_finite_rows;
 use crate::metrics::{ClassReport, Ranking, class_scores, predicted_class};
 use crate::models::node_classifier::{NodeClassifier, probabilities};
 use crate::run::RunDir;
@@ -121,6 +122,7 @@ fn finished<B: GraphBackend>(
     let logits = task.logits(&model, rank)?;
     let Some(Led { session, position, seconds_per_epoch, .. }) = led else { return Ok(None) };
     let classes = task.spec.classes;
+    check_finite_rows("the logits", &logits, classes, &data.dataset)?;
     let ending = Ending { config, dataset: &data.dataset, split: &task.split, origin, run: &session.run };
     let epochs = [position.best_epoch, position.epoch];
     let outcome = ending.write(&logits, probabilities(&logits, classes), classes, epochs, seconds_per_epoch)?;
