@@ -17,9 +17,9 @@ use indicatif::DecimalBytes;
 use super::metrics_log::{History, MetricsLog};
 use super::provenance::{Meta, UtcTime};
 use crate::error::{Error, Result};
-use crate::graph::write_directory;
 use crate::graph::formats::{remove_leftovers, write_new};
 use crate::graph::json::read_json;
+use crate::graph::write_directory;
 
 const CONFIG: &str = "config.toml";
 const META: &str = "meta.json";

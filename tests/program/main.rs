@@ -13,6 +13,8 @@ mod bundle;
 mod causal;
 mod classes;
 mod commands;
+#[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
+mod crash;
 mod deploy;
 mod edge_values;
 mod edge_weights;

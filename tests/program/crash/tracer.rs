@@ -10,9 +10,9 @@ use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileExt;
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, ExitStatus};
 use std::ptr::null_mut;
 
 use libc::{c_int, c_long, pid_t, user_regs_struct};
@@ -28,6 +28,30 @@ pub enum Fault {
     Once(c_int),
     /// The call fails, and those behind it that need room or rights.
     FromHere(c_int),
+}
+
+impl Fault {
+    pub fn kills(self) -> bool {
+        matches!(self, Self::Killed | Self::Torn)
+    }
+
+    pub fn error(self) -> Option<c_int> {
+        match self {
+            Self::Once(error) | Self::FromHere(error) => Some(error),
+            Self::Killed | Self::Torn => None,
+        }
+    }
+
+    /// The error of a call that stands `behind` the one with the fault, or is it (0).
+    fn of(self, call: &Call, behind: usize) -> Option<c_int> {
+        let is_met = match self {
+            Self::Killed | Self::Torn => false,
+            Self::Once(_) => behind == 0,
+            Self::FromHere(libc::EACCES) => call.asks_rights(),
+            Self::FromHere(_) => !call.removes(),
+        };
+        self.error().filter(|_| is_met)
+    }
 }
 
 /// A system call that changes files.
@@ -191,9 +215,9 @@ impl Stopped {
 /// Stops at the calls of [`CALLS`] and lets all others pass.
 fn filter() -> Vec<libc::sock_filter> {
     const ARCHITECTURE: u32 = 0xc000_003e;
-    let load = |at| libc::sock_filter { code: (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16, jt: 0, jf: 0, k: at };
-    let unless =
-        |k, jf| libc::sock_filter { code: (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16, jt: 0, jf, k };
+    let load =
+        |at| libc::sock_filter { code: (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16, jt: 0, jf: 0, k: at };
+    let unless = |k, jf| libc::sock_filter { code: (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16, jt: 0, jf, k };
     let give = |k| libc::sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k };
     let head = [load(4), unless(ARCHITECTURE, 1 + 2 * CALLS.len() as u8), load(0)];
     let calls = CALLS.iter().flat_map(|call| [unless(call.0 as u32, 1), give(libc::SECCOMP_RET_TRACE)]);
@@ -223,14 +247,21 @@ fn let_be_traced(command: &mut Command) {
     unsafe { command.pre_exec(set_up) };
 }
 
-/// Runs `command` in `root` to its end, with a fault at a call, counted from 0. Returns its calls until then, and what
-/// `waitpid` says of it.
+/// Runs `command` in `root` to its end, with a fault at a call, counted from 0; `begun` is told its process. Returns its
+/// calls until then, and how it ended.
 ///
 /// # Errors
 /// Where processes may not be traced.
-pub fn run(mut command: Command, root: &Path, fault: Option<(usize, Fault)>) -> io::Result<(Vec<Call>, c_int)> {
+pub fn run(
+    mut command: Command,
+    root: &Path,
+    fault: Option<(usize, Fault)>,
+    begun: impl FnOnce(u32),
+) -> io::Result<(Vec<Call>, ExitStatus)> {
     let_be_traced(&mut command);
-    let main = command.current_dir(root).spawn()?.id() as pid_t;
+    let child = command.current_dir(root).spawn()?;
+    let main = child.id() as pid_t;
+    begun(child.id());
     let options = libc::PTRACE_O_TRACESECCOMP
         | libc::PTRACE_O_TRACECLONE
         | libc::PTRACE_O_TRACEFORK
@@ -252,7 +283,7 @@ pub fn run(mut command: Command, root: &Path, fault: Option<(usize, Fault)>) -> 
         let thread = Stopped(found);
         if !libc::WIFSTOPPED(status) {
             if found == main {
-                return Ok((calls, status));
+                return Ok((calls, ExitStatus::from_raw(status)));
             }
             continue;
         }
@@ -277,26 +308,21 @@ pub fn run(mut command: Command, root: &Path, fault: Option<(usize, Fault)>) -> 
             thread.go_on(libc::PTRACE_CONT, 0);
             continue;
         };
-        let at = calls.len();
-        calls.push(call.clone());
-        let error = match fault {
-            Some((n, Fault::Killed)) if n == at => {
-                // SAFETY: as above.
-                unsafe { libc::kill(main, libc::SIGKILL) };
-                None
-            }
-            Some((n, Fault::Torn)) if n == at => {
+        let behind = fault.and_then(|(n, fault)| Some((fault, calls.len().checked_sub(n)?)));
+        let error = behind.and_then(|(fault, behind)| fault.of(&call, behind));
+        calls.push(call);
+        match behind {
+            // SAFETY: as above.
+            Some((Fault::Killed, 0)) => drop(unsafe { libc::kill(main, libc::SIGKILL) }),
+            Some((Fault::Torn, 0)) => {
                 registers.rdx /= 2;
                 thread.set(registers)?;
                 torn = Some(found);
                 thread.go_on(libc::PTRACE_SYSCALL, 0);
                 continue;
             }
-            Some((n, Fault::Once(error))) if n == at => Some(error),
-            Some((n, Fault::FromHere(libc::ENOSPC))) if n <= at && !call.removes() => Some(libc::ENOSPC),
-            Some((n, Fault::FromHere(libc::EACCES))) if n <= at && call.asks_rights() => Some(libc::EACCES),
-            _ => None,
-        };
+            _ => {}
+        }
         if let Some(error) = error {
             // No call is made, and this is its answer.
             registers.orig_rax = u64::MAX;
