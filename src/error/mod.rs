@@ -129,7 +129,7 @@ pub(crate) fn grouped(number: usize) -> String {
 
 fn io_help(source: &io::Error) -> &'static str {
     // Writers of formats wrap what the system said.
-    let wrapped = iter::successors(source.get_ref().map(|error| error as &dyn StdError), |error| error.source());
+    let wrapped = iter::successors(source.get_ref().map(|error| error as &dyn StdError), |&error| error.source());
     let system = wrapped.filter_map(|error| error.downcast_ref::<io::Error>()).last().unwrap_or(source);
     match system.kind() {
         io::ErrorKind::NotFound => "check the path; `graphsieve synth` or `graphsieve import` makes a data directory",
