@@ -312,8 +312,10 @@ pub fn run(
         let error = behind.and_then(|(fault, behind)| fault.of(&call, behind));
         calls.push(call);
         match behind {
-            // SAFETY: as above.
-            Some((Fault::Killed, 0)) => drop(unsafe { libc::kill(main, libc::SIGKILL) }),
+            Some((Fault::Killed, 0)) => {
+                // SAFETY: as above.
+                unsafe { libc::kill(main, libc::SIGKILL) };
+            }
             Some((Fault::Torn, 0)) => {
                 registers.rdx /= 2;
                 thread.set(registers)?;
