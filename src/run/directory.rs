@@ -84,9 +84,13 @@ impl RunDir {
     /// As for [`RunDir::open`].
     pub fn resume(path: &Path) -> Result<Self> {
         let run = Self::open(path)?;
-        let entries = fs::read_dir(path).map_err(|source| Error::io(path, "read", source))?;
-        let directories = entries.flatten().map(|entry| entry.path()).filter(|path| path.is_dir());
-        directories.chain([path.to_owned()]).for_each(|directory| remove_leftovers(&directory));
+        let mut open = vec![path.to_owned()];
+        while let Some(directory) = open.pop() {
+            remove_leftovers(&directory);
+            let entries = fs::read_dir(&directory).into_iter().flatten().flatten();
+            let directories = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+            open.extend(directories.map(|entry| entry.path()));
+        }
         Ok(run)
     }
 
