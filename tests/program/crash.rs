@@ -58,7 +58,7 @@ fn faults(calls: &[Call]) -> Vec<(usize, Fault)> {
 fn meet(subject: &str, faults: &[(usize, Fault)], mut check: impl FnMut(usize, Fault) -> Result<(), String>) {
     let mut is_wrong =
         |&(at, fault): &(usize, Fault)| check(at, fault).inspect_err(|said| eprintln!("{said}")).is_err();
-    let wrong = faults.iter().filter(|of| is_wrong(of)).count();
+    let wrong = faults.iter().filter(|&of| is_wrong(of)).count();
     let count = |is: fn(Fault) -> bool| faults.iter().filter(|(_, fault)| is(*fault)).count();
     println!(
         "{subject}: {} kills, {} times no room, {} times no rights; {wrong} wrong",
