@@ -3,7 +3,9 @@
 mod nearest;
 mod place;
 
+use std::error::Error as StdError;
 use std::io;
+use std::iter;
 use std::path::{Path, PathBuf};
 
 pub(crate) use nearest::{UnknownName, nearest_name};
@@ -126,7 +128,10 @@ pub(crate) fn grouped(number: usize) -> String {
 }
 
 fn io_help(source: &io::Error) -> &'static str {
-    match source.kind() {
+    // Writers of formats wrap what the system said.
+    let wrapped = iter::successors(source.get_ref().map(|error| error as &dyn StdError), |&error| error.source());
+    let system = wrapped.filter_map(|error| error.downcast_ref::<io::Error>()).last().unwrap_or(source);
+    match system.kind() {
         io::ErrorKind::NotFound => "check the path; `graphsieve synth` or `graphsieve import` makes a data directory",
         io::ErrorKind::PermissionDenied => "check the permissions of the file and of its directory",
         io::ErrorKind::StorageFull => {

@@ -9,7 +9,7 @@
 //! ```
 
 use std::fs;
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use indicatif::DecimalBytes;
@@ -17,8 +17,9 @@ use indicatif::DecimalBytes;
 use super::metrics_log::{History, MetricsLog};
 use super::provenance::{Meta, UtcTime};
 use crate::error::{Error, Result};
-use crate::graph::formats::{atomic_write, remove_leftovers};
+use crate::graph::formats::{remove_leftovers, write_new};
 use crate::graph::json::read_json;
+use crate::graph::write_directory;
 
 const CONFIG: &str = "config.toml";
 const META: &str = "meta.json";
@@ -35,7 +36,8 @@ pub struct RunDir {
 impl RunDir {
     /// Creates `<runs>/<time>-<name>/` with `config.toml` (`config`, the resolved configuration) and `meta.json`.
     ///
-    /// A directory that exists is never touched: of two runs in the same second the second gets `-2` behind its name.
+    /// It is there with both or not at all. A run that exists is never touched: of two runs in the same second the
+    /// second gets `-2` behind its name.
     ///
     /// # Errors
     /// [`Error::Usage`] for a name that is not letters, digits, `.`, `-` and `_`; [`Error::Io`] when the directory or
@@ -43,12 +45,13 @@ impl RunDir {
     pub fn create(runs: &Path, name: &str, config: &str, meta: Meta) -> Result<Self> {
         check_name(name)?;
         fs::create_dir_all(runs).map_err(|source| Error::io(runs, "create", source))?;
-        let path = create_unique(runs, &format!("{}-{name}", UtcTime::now().compact()))?;
-        atomic_write(path.join(CONFIG), |file| file.write_all(config.as_bytes()))?;
-        // Last, so a directory with a `meta.json` is complete.
-        atomic_write(path.join(META), |file| {
-            serde_json::to_writer_pretty(&mut *file, &meta)?;
-            file.write_all(b"\n")
+        let stem = format!("{}-{name}", UtcTime::now().compact());
+        let path = create_unique(runs, &stem, |building| {
+            write_new(&building.join(CONFIG), |file| file.write_all(config.as_bytes()))?;
+            write_new(&building.join(META), |file| {
+                serde_json::to_writer_pretty(&mut *file, &meta)?;
+                file.write_all(b"\n")
+            })
         })?;
         Ok(Self { path, meta })
     }
@@ -75,11 +78,20 @@ impl RunDir {
         Ok(Self { path: path.to_owned(), meta })
     }
 
-    /// Removes what a process that was killed left in it under temporary names.
-    pub fn remove_leftovers(&self) {
-        for directory in [self.path.clone(), self.path.join(CHECKPOINT)] {
+    /// Opens the run to go on with, and removes what a process that was killed left in it under temporary names.
+    ///
+    /// # Errors
+    /// As for [`RunDir::open`].
+    pub fn resume(path: &Path) -> Result<Self> {
+        let run = Self::open(path)?;
+        let mut open = vec![path.to_owned()];
+        while let Some(directory) = open.pop() {
             remove_leftovers(&directory);
+            let entries = fs::read_dir(&directory).into_iter().flatten().flatten();
+            let directories = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+            open.extend(directories.map(|entry| entry.path()));
         }
+        Ok(run)
     }
 
     /// Removes the directory of a run that was refused before anything was added to it.
@@ -202,14 +214,16 @@ fn check_name(name: &str) -> Result<()> {
     })
 }
 
-/// Creates `<runs>/<stem>`, or `<stem>-2`, `<stem>-3`, … where that exists.
-fn create_unique(runs: &Path, stem: &str) -> Result<PathBuf> {
+/// Makes `<runs>/<stem>` with the files that `fill` writes, or `<stem>-2`, `<stem>-3`, … where that exists.
+fn create_unique(runs: &Path, stem: &str, fill: impl Fn(&Path) -> Result<()>) -> Result<PathBuf> {
     let mut path = runs.join(stem);
     for copy in 2u64.. {
-        match fs::create_dir(&path) {
-            Ok(()) => break,
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => path = runs.join(format!("{stem}-{copy}")),
-            Err(error) => return Err(Error::io(path, "create", error)),
+        match write_directory(&path, |building| fill(building).map(|()| Vec::new())) {
+            Err(Error::Exists { .. }) if path.is_dir() => path = runs.join(format!("{stem}-{copy}")),
+            outcome => {
+                outcome?;
+                break;
+            }
         }
     }
     Ok(path)
@@ -236,8 +250,9 @@ mod tests {
     #[test]
     fn runs_of_one_second_get_directories_of_their_own() {
         let runs = tempfile::tempdir().unwrap();
+        let one = |building: &Path| write_new(&building.join(CONFIG), |_| Ok(()));
         let names: Vec<PathBuf> =
-            (0..3).map(|_| create_unique(runs.path(), "20260131-093000-stage2").unwrap()).collect();
+            (0..3).map(|_| create_unique(runs.path(), "20260131-093000-stage2", one).unwrap()).collect();
         let names: Vec<_> = names.iter().map(|path| path.file_name().unwrap().to_str().unwrap()).collect();
         assert_eq!(names, ["20260131-093000-stage2", "20260131-093000-stage2-2", "20260131-093000-stage2-3"]);
     }

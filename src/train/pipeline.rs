@@ -40,7 +40,7 @@ pub fn run<B: GraphBackend + TreeBackend>(
     check_metrics(config)?;
     let run = match &options.resume {
         Some(path) => {
-            let run = RunDir::open(path)?;
+            let run = RunDir::resume(path)?;
             check_same_settings(&run, &toml, &["seed", "data", "synth"])?;
             run
         }

@@ -22,7 +22,7 @@ use crate::error::{Error, Result};
 use crate::graph::{Dataset, Subset};
 use crate::models::parameters::{Export, Parameters};
 use crate::models::weights::{ModelSpec, NATIVE_EXTENSION, TrainingState, Weights};
-use crate::run::bundle::Origin;
+use crate::run::bundle::{Bundle, Origin};
 use crate::run::progress::{Mode, Progress, Unit, rate};
 use crate::run::stages::Pipeline;
 use crate::run::{Meta, MetricsLog, RunDir, interrupt};
@@ -166,10 +166,10 @@ pub fn open_or_create(
         }
         return Ok((run, None));
     };
-    let run = RunDir::open(path)?;
+    let run = RunDir::resume(path)?;
     check_same_settings(&run, config_toml, &["data", "split"])?;
-    run.remove_leftovers();
-    if !last_file(&run).exists() && !best_file(&run).exists() {
+    // The best one is written first. Without the other a run that is not finished was killed between both.
+    if !last_file(&run).exists() && (!best_file(&run).exists() || !Bundle::is_finished(path)?) {
         return Ok((run, None));
     }
     let (weights, _) = Weights::read(&last_file(&run))?;

@@ -11,6 +11,8 @@ mod bundle;
 mod causal;
 mod classes;
 mod commands;
+#[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
+mod crash;
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 mod damaged;
 mod deploy;

@@ -24,7 +24,7 @@ use crate::support::http::{Answer, Connection};
 
 const STAGE2: &str = "input = \"features\"\n[model]\nhidden = 8\nout = 8\n[train]\nepochs = 2\n[loader]\n\
                       mode = \"sampled\"\nfanouts = [5, 3]\ndraw = \"latest\"\nbatch_size = 32\n";
-const STAGE3: &str =
+pub const STAGE3: &str =
     "[features]\nmean = false\n[model]\nkind = \"booster\"\ntrees = 10\npatience = 0\nmin_data_in_leaf = 2\n";
 
 /// Payments of the base.
@@ -35,7 +35,7 @@ fn from_environment<T: FromStr>(name: &str, otherwise: T) -> T {
 }
 
 /// A sandbox with imported payments in `data` and the run of a model on them.
-fn trained(task: &str, settings: &str) -> (Sandbox, String) {
+pub fn trained(task: &str, settings: &str) -> (Sandbox, String) {
     let sandbox = tables(&payments(KNOWN), &format!("{BY_TIME}{EVENTS}"));
     sandbox.succeeds(["--quiet", "import", "tables", "graph.toml", "--out", "data"]);
     let output = "[output]\ndir = \"runs\"\nplots = false\n";
@@ -57,20 +57,20 @@ fn payment(number: u64) -> Value {
     })
 }
 
-fn payments_of(numbers: impl IntoIterator<Item = u64>) -> Value {
+pub fn payments_of(numbers: impl IntoIterator<Item = u64>) -> Value {
     json!({"nodes": numbers.into_iter().map(payment).collect::<Vec<_>>(), "edges": []})
 }
 
 /// A server on a port of its own.
-struct Server {
+pub struct Server {
     child: Child,
-    port: u16,
+    pub port: u16,
     /// Until it was ready.
     start: Duration,
 }
 
 impl Server {
-    fn start(sandbox: &Sandbox, run: &str, more: &[&str]) -> Self {
+    pub fn start(sandbox: &Sandbox, run: &str, more: &[&str]) -> Self {
         let begun = Instant::now();
         let log = File::options().create(true).append(true).open(sandbox.path("server.log")).unwrap();
         // Signals that these tests ignore, such as under `nohup`, are as usual in the server.
@@ -94,7 +94,7 @@ impl Server {
         server
     }
 
-    fn connect(&self) -> Connection {
+    pub fn connect(&self) -> Connection {
         Connection::open(self.port).unwrap()
     }
 
@@ -102,7 +102,7 @@ impl Server {
         self.connect().ask(method, path, headers, body).unwrap()
     }
 
-    fn post(&self, path: &str, body: &Value) -> Value {
+    pub fn post(&self, path: &str, body: &Value) -> Value {
         let answer = self.ask("POST", path, &[], body.to_string().as_bytes());
         let said = answer.json();
         assert_eq!(answer.status, 200, "{path} {body}: {said}");
@@ -110,7 +110,7 @@ impl Server {
     }
 
     /// Scores by target, as they are written.
-    fn scores(&self, body: &Value) -> BTreeMap<String, String> {
+    pub fn scores(&self, body: &Value) -> BTreeMap<String, String> {
         let said = self.post("/v1/score", body);
         let score = |of: &Value| (of["target"].as_str().unwrap().to_owned(), of["score"].to_string());
         said["scores"].as_array().unwrap().iter().map(score).collect()
@@ -123,7 +123,7 @@ impl Server {
     }
 
     /// SIGTERM, after which it ends well.
-    fn stop(mut self) {
+    pub fn stop(mut self) {
         let id = self.child.id().to_string();
         assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
         assert!(self.child.wait().unwrap().success());
@@ -137,7 +137,7 @@ impl Drop for Server {
     }
 }
 
-fn has(connection: &mut Connection, node: &str) -> bool {
+pub fn has(connection: &mut Connection, node: &str) -> bool {
     connection.ask("GET", &format!("/v1/nodes/{node}"), &[], b"").unwrap().status == 200
 }
 
@@ -149,7 +149,7 @@ fn is_sound(sandbox: &Sandbox) {
     }
 }
 
-fn targets(known: impl IntoIterator<Item = u64>, new: impl IntoIterator<Item = u64>) -> Vec<String> {
+pub fn targets(known: impl IntoIterator<Item = u64>, new: impl IntoIterator<Item = u64>) -> Vec<String> {
     let known = known.into_iter().map(|number| format!("payment:{number}"));
     known.chain(new.into_iter().map(|number| format!("payment:new-{number}"))).collect()
 }

@@ -41,7 +41,7 @@ pub use self::record::{Ends, Record};
 pub use self::segment::Key;
 use self::segment::{Frame, Piece, Segment, pieces};
 use crate::error::{Error, Result};
-use crate::graph::formats::sync_directory;
+use crate::graph::formats::{is_temporary, sync_directory};
 use crate::live::NodeKey;
 
 /// A file that has reached this many bytes is followed by another one. A file is read as a whole.
@@ -171,6 +171,7 @@ impl Log {
     pub fn open(dir: &Path, base: Position) -> Result<(Self, Recovered)> {
         fs::create_dir_all(dir).map_err(|source| Error::io(dir, "create", source))?;
         let lock = lock_file(dir)?;
+        remove_unfinished(dir)?;
         let (files, recovered) = Files::open(dir, base)?;
         let log = Self {
             dir: dir.into(),
@@ -571,6 +572,18 @@ fn lock_file(dir: &Path) -> Result<Lock> {
         }),
         Err(TryLockError::Error(source)) => Err(failed(source)),
     }
+}
+
+/// Removes files that were never finished, however young: nobody else writes here. They hold records, and forgetting
+/// does not look for them.
+fn remove_unfinished(dir: &Path) -> Result<()> {
+    for entry in fs::read_dir(dir).map_err(|source| Error::io(dir, "read", source))? {
+        let entry = entry.map_err(|source| Error::io(dir, "read", source))?;
+        if is_temporary(&entry.file_name().to_string_lossy()) {
+            fs::remove_file(entry.path()).map_err(|source| Error::io(entry.path(), "remove", source))?;
+        }
+    }
+    Ok(())
 }
 
 /// A limit of the file size is as a full disk: what is written has no room.

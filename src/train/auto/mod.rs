@@ -67,7 +67,7 @@ pub fn run<B: GraphBackend + TreeBackend>(
     let candidates = known.candidates(config)?;
     let run = match &options.resume {
         Some(path) => {
-            let run = RunDir::open(path)?;
+            let run = RunDir::resume(path)?;
             check_same_settings(&run, &toml, &["seed", "data", "split"])?;
             run
         }
@@ -207,7 +207,7 @@ impl Finishing<'_> {
     fn run_of(&self, name: &str, config: &RunConfig, options: &RunOptions) -> Result<RunDir> {
         let place = Pipeline::candidate(self.run, &self.runs(), name);
         if let Some(path) = place.begun()? {
-            return RunDir::open(&path);
+            return RunDir::resume(&path);
         }
         let meta = Meta::now(options.device.clone(), self.config.seed);
         let run = RunDir::create(&self.runs(), &format!("{}-{name}", self.config.name), &config.to_toml()?, meta)?;

@@ -400,7 +400,7 @@ fn rows_of(known: &Subset, z: &Features, spill: &Spill) -> Result<Features> {
 /// The run to go on with, if there is one; it must not be finished.
 fn resumed(options: &RunOptions, config: &Stage3Config) -> Result<Option<RunDir>> {
     let Some(path) = &options.resume else { return Ok(None) };
-    let run = RunDir::open(path)?;
+    let run = RunDir::resume(path)?;
     // A pipeline goes on from its last stage, finished or not.
     if options.pipeline.is_none() && Bundle::is_finished(path)? {
         return Err(Error::Usage {
