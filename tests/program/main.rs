@@ -21,6 +21,7 @@ mod explain;
 mod explain_classes;
 mod figures;
 mod first_contact;
+mod fuzz;
 mod golden;
 mod harness;
 mod import;

@@ -129,7 +129,7 @@ impl Sandbox {
     }
 
     /// Every file and directory with its content.
-    fn files(&self) -> BTreeMap<PathBuf, Vec<u8>> {
+    pub fn files(&self) -> BTreeMap<PathBuf, Vec<u8>> {
         let mut files = BTreeMap::new();
         let mut open = vec![self.0.path().to_path_buf()];
         while let Some(directory) = open.pop() {

@@ -1,0 +1,242 @@
+//! Checkpoints of networks and of trees.
+
+use std::path::Path;
+
+use burn_flex::{Flex, FlexDevice};
+use graphsieve::config::NeighbourhoodConfig;
+use graphsieve::models::attention::{Connections, EdgeInput};
+use graphsieve::models::parameters::Parameters;
+use graphsieve::models::tree_ensemble::{TreeCheckpoint, TreeEnsemble, TreeInputs};
+use graphsieve::models::weights::TrainingState;
+use graphsieve::models::{
+    AttentionSpec, AutoEncoderSpec, ModelSpec, NodeClassifier, TripleStreamGae, TripleStreamGat, Weights,
+};
+use graphsieve::trees::{BinRule, Booster, BoosterParams, Dataset, Fit, Forest, ForestParams, Matrix};
+
+use super::files::{directory, file, get};
+use super::packed;
+
+/// Reads a checkpoint and makes its model.
+fn read(path: &Path) {
+    let Ok((Weights { spec, tensors, .. }, path)) = Weights::read(path) else { return };
+    let device = FlexDevice;
+    let mut parameters = Parameters::<Flex>::from_tensors(&tensors, &path, &device);
+    let _ = match &spec {
+        ModelSpec::AutoEncoder(spec) => TripleStreamGae::new(spec, &mut parameters).map(drop),
+        ModelSpec::Attention(spec) => TripleStreamGat::new(spec, &mut parameters).map(drop),
+        ModelSpec::NodeClassifier(spec) => NodeClassifier::new(spec, &mut parameters, &device).map(drop),
+    };
+}
+
+fn attention() -> AttentionSpec {
+    AttentionSpec {
+        streams: vec!["a".into()],
+        input: 2,
+        hidden: 2,
+        output: 2,
+        heads: 1,
+        negative_slope: 0.2,
+        own: vec![Some("n".into())],
+        edges: vec![Some(EdgeInput { relation: "r".into(), width: 1, time: None })],
+        connections: Connections::default(),
+        labels: false,
+        pieces: None,
+    }
+}
+
+/// Small models with the values that a training begins with.
+fn weights() -> Vec<Weights> {
+    let device = FlexDevice;
+    let mut parameters = || Parameters::<Flex>::from_seed(1, &device);
+    let attention = attention();
+    let model = TripleStreamGat::new(&attention, &mut parameters()).expect("a seed has every parameter");
+    let tensors = model.export(&attention).0;
+    let training = Some(TrainingState { progress: "{\"epoch\":3}".into(), optimiser: vec![1, 2, 3] });
+    let of_stage2 = Weights { spec: ModelSpec::Attention(attention), tensors, training };
+    let spec = AutoEncoderSpec {
+        streams: vec!["a".into()],
+        node_types: vec!["n".into()],
+        input: 2,
+        hidden: 2,
+        output: 1,
+        causal: false,
+        weighted: Vec::new(),
+    };
+    let model = TripleStreamGae::new(&spec, &mut parameters()).expect("a seed has every parameter");
+    let tensors = model.export(&spec).0;
+    vec![of_stage2, Weights { spec: ModelSpec::AutoEncoder(spec), tensors, training: None }]
+}
+
+pub fn bpk(bytes: &[u8]) {
+    read(&file("bpk", "model.bpk", bytes));
+}
+
+pub fn bpk_seeds() -> Vec<Vec<u8>> {
+    let path = directory("bpk", |_| {}).join("seed.bpk");
+    let bytes = |weights: &Weights| weights.write_native(&path).map(|()| get(&path)).expect("a writable file");
+    let whole: Vec<Vec<u8>> = weights().iter().map(bytes).collect();
+    // Without the name of its checksum a changed file is one of an earlier version.
+    let without = whole.iter().map(|bytes| replaced(bytes, b"graphsieve.sha256", b"graphsieve.sha255"));
+    [whole.clone(), without.collect()].concat()
+}
+
+pub fn safetensors(bytes: &[u8]) {
+    read(&file("safetensors", "model.safetensors", bytes));
+}
+
+pub fn safetensors_seeds() -> Vec<Vec<u8>> {
+    let path = directory("safetensors", |_| {}).join("seed.safetensors");
+    let bytes = |weights: &Weights| weights.write_safetensors(&path).map(|()| get(&path)).expect("a writable file");
+    let whole: Vec<Vec<u8>> = weights().iter().map(bytes).collect();
+    let without = whole.iter().map(|bytes| replaced(bytes, b"graphsieve.sha256", b"graphsieve.sha255"));
+    let bare = whole.iter().map(|bytes| replaced(bytes, b"\"graphsieve\"", b"\"graphsievf\""));
+    [whole.clone(), without.chain(bare).collect()].concat()
+}
+
+fn replaced(bytes: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
+    let at = bytes.windows(from.len()).position(|part| part == from).expect("what is replaced");
+    [&bytes[..at], to, &bytes[at + from.len()..]].concat()
+}
+
+/// The shape of a model, in a checkpoint whose tensors fit another one.
+pub fn model_shape(bytes: &[u8]) {
+    let Ok(spec) = serde_json::from_slice::<ModelSpec>(bytes) else { return };
+    let [one, other] = weights().try_into().expect("two models");
+    for weights in [one, other] {
+        let path = directory("model_shape", |_| {}).join("model.safetensors");
+        Weights { spec: spec.clone(), ..weights }.write_safetensors(&path).expect("a writable file");
+        read(&path);
+    }
+}
+
+pub fn model_shape_seeds() -> Vec<Vec<u8>> {
+    let classifier = r#"{"model":"node_classifier","layer":"gat","input":2,"hidden":2,"classes":2,"layers":2,
+        "attention":{"heads":1,"out_heads":1},"row_normalise":false,"directed":false,"types":["n"],
+        "relations":[{"name":"r","src":0,"dst":0}]}"#;
+    let specs = weights().into_iter().map(|weights| serde_json::to_vec(&weights.spec).expect("plain data"));
+    specs.chain([classifier.into()]).collect()
+}
+
+pub fn pt(bytes: &[u8]) {
+    read(&file("pt", "model.pt", bytes));
+}
+
+/// What is pickled in a checkpoint of PyTorch.
+pub fn pickle(bytes: &[u8]) {
+    read(&file("pickle", "model.pt", &archive(bytes)));
+}
+
+/// An archive as `torch.save` writes it.
+pub fn archive(pickle: &[u8]) -> Vec<u8> {
+    let values: Vec<u8> = (0..4u8).flat_map(|value| f32::from(value).to_le_bytes()).collect();
+    packed::stored(&[
+        ("archive/data.pkl", pickle.to_vec()),
+        ("archive/byteorder", b"little".to_vec()),
+        ("archive/data/0", values),
+        ("archive/version", b"3\n".to_vec()),
+    ])
+}
+
+/// A state dict with one tensor `gat1.W_a.weight` of 2 x 2.
+pub const PICKLE: &[u8] = b"\x80\x02ccollections\nOrderedDict\nq\x00)Rq\x01X\x0f\x00\x00\x00gat1.W_a.weightq\x02ctorch._utils\n\
+_rebuild_tensor_v2\nq\x03((X\x07\x00\x00\x00storageq\x04ctorch\nFloatStorage\nq\x05X\x01\x00\x00\x000q\x06X\x03\x00\x00\x00cpu\
+q\x07K\x04tq\x08QK\x00K\x02K\x02\x86q\x09K\x02K\x01\x86q\x0a\x89h\x00)Rq\x0btq\x0cRq\x0ds.";
+
+/// Trees on 24 rows of two columns, one of them with missing values.
+fn fitted() -> (Booster, Forest) {
+    let values: Vec<f32> =
+        (0..24u8).flat_map(|at| [f32::from(at), if at % 5 == 0 { f32::NAN } else { f32::from(at % 7) }]).collect();
+    let labels: Vec<f32> = (0..24u8).map(|at| f32::from(at % 3 == 0 || at > 18)).collect();
+    let x = Matrix::f32(&values, 2).expect("two columns");
+    let data = Dataset::new(&x, &BinRule::default()).expect("rows that fit");
+    let mut params = BoosterParams { rounds: 3, ..BoosterParams::default() };
+    params.grow.split.min_rows = 2;
+    let booster = Booster::fit(&data, Fit::labels(&labels), &params).expect("labels of both classes");
+    let forest = Forest::fit(&data, &labels, None, &ForestParams { trees: 2, ..ForestParams::default() });
+    (booster, forest.expect("labels of both classes"))
+}
+
+fn inputs() -> TreeInputs {
+    TreeInputs {
+        neighbourhood: NeighbourhoodConfig::default(),
+        embedding: false,
+        reconstruction: false,
+        stage2_score: false,
+        stage2_embedding: false,
+        label_share: false,
+        folds: Vec::new(),
+    }
+}
+
+/// What is read may predict, tell its importances and be written again.
+fn used(ensemble: &TreeEnsemble) {
+    let width = ensemble.columns().len();
+    if width == 0 || width > 1 << 10 {
+        return;
+    }
+    for value in [0.0, 1e30, f64::NAN] {
+        let row = vec![value; width];
+        let x = Matrix::f64(&row, width).expect("one row");
+        let _ = (ensemble.predict(&x), ensemble.shap(&x));
+    }
+    let text = ensemble.to_lightgbm_text();
+    assert!(!text.is_empty());
+}
+
+fn opened(path: &Path) {
+    for ensemble in [Booster::open(path).map(TreeEnsemble::Booster), Forest::open(path).map(TreeEnsemble::Forest)] {
+        ensemble.iter().for_each(used);
+    }
+    if let Ok(checkpoint) = TreeCheckpoint::read(path) {
+        used(&checkpoint.ensemble);
+    }
+}
+
+pub fn trees(bytes: &[u8]) {
+    opened(&file("trees", "best.trees", bytes));
+}
+
+pub fn trees_seeds() -> Vec<Vec<u8>> {
+    let (booster, forest) = fitted();
+    let path = directory("trees", |_| {}).join("seed.trees");
+    let checkpoint = TreeCheckpoint { inputs: inputs(), ensemble: TreeEnsemble::Booster(booster.clone()) };
+    checkpoint.write(&path).expect("a writable file");
+    vec![booster.to_bytes(), forest.to_bytes(), get(&path)]
+}
+
+/// Bytes of a file of trees before its frame.
+const FRAME: usize = 12;
+
+/// What is packed in a file of trees.
+pub fn tree_columns(bytes: &[u8]) {
+    let head = [&b"GSTREES\0"[..], &1u32.to_le_bytes()].concat();
+    opened(&file("tree_columns", "best.trees", &[head, packed::zstd(bytes)].concat()));
+}
+
+pub fn tree_columns_seeds() -> Vec<Vec<u8>> {
+    let unpacked = |bytes: &Vec<u8>| zstd::decode_all(&bytes[FRAME..]).expect("a frame that was just made");
+    trees_seeds().iter().map(unpacked).collect()
+}
+
+pub fn tree_json(bytes: &[u8]) {
+    opened(&file("tree_json", "best.json", bytes));
+}
+
+pub fn tree_json_seeds() -> Vec<Vec<u8>> {
+    let (booster, forest) = fitted();
+    let checkpoint = format!(
+        r#"{{"kind":"forest","inputs":{},"trees":{}}}"#,
+        serde_json::to_string(&inputs()).expect("plain data"),
+        forest.to_json()
+    );
+    vec![booster.to_json().into(), forest.to_json().into(), checkpoint.into()]
+}
+
+pub fn lightgbm(bytes: &[u8]) {
+    opened(&file("lightgbm", "model.txt", bytes));
+}
+
+pub fn lightgbm_seeds() -> Vec<Vec<u8>> {
+    let (booster, forest) = fitted();
+    vec![booster.to_lightgbm_text().into(), forest.to_lightgbm_text().into()]
+}
