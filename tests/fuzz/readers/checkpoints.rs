@@ -150,9 +150,9 @@ fn fitted() -> (Booster, Forest) {
     let x = Matrix::f32(&values, 2).expect("two columns");
     let data = Dataset::new(&x, &BinRule::default()).expect("rows that fit");
     let mut params = BoosterParams { rounds: 3, ..BoosterParams::default() };
-    params.grow.split.min_rows = 2;
+    params.grow.split.min_data_in_leaf = 2;
     let booster = Booster::fit(&data, Fit::labels(&labels), &params).expect("labels of both classes");
-    let forest = Forest::fit(&data, &labels, None, &ForestParams { trees: 2, ..ForestParams::default() });
+    let forest = Forest::fit(&data, &labels, None, &ForestParams { trees: 2, ..ForestParams::sklearn_like(2) });
     (booster, forest.expect("labels of both classes"))
 }
 

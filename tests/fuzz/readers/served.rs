@@ -1,7 +1,7 @@
 //! What a server reads: requests, its log and its state.
 
 use std::fs;
-use std::io::{Read, Write as _};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -116,10 +116,12 @@ fn answer(request: &[u8]) -> String {
         address
     });
     let mut stream = TcpStream::connect(address).expect("a server that listens");
+    stream.set_read_timeout(Some(Duration::from_secs(120))).expect("a time");
     // The server may close the connection before it has read everything.
     let _ = stream.write_all(request).and_then(|()| stream.shutdown(Shutdown::Write));
     let mut bytes = Vec::new();
-    let _ = stream.read_to_end(&mut bytes);
+    let end = stream.read_to_end(&mut bytes).map_err(|fault| fault.kind());
+    assert!(!matches!(end, Err(ErrorKind::WouldBlock | ErrorKind::TimedOut)), "the server neither answers nor closes");
     let text = String::from_utf8_lossy(&bytes).into_owned();
     assert!(!text.contains("HTTP/1.1 500"), "{text}");
     text
