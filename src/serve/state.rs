@@ -26,7 +26,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::log::{Log, Position, Recovered};
+use super::log::{LAST_NUMBER, Log, Position, Recovered};
 use crate::data::tables::IMPORT_FILE;
 use crate::error::{Error, Result};
 use crate::graph::formats::{atomic_write, is_temporary};
@@ -81,6 +81,10 @@ impl State {
             Some(kept) if kept.version != VERSION => {
                 let found = kept.version.to_string();
                 return Err(Error::format(&file, "version", VERSION.to_string(), found, help));
+            }
+            Some(kept) if kept.position.0.max(kept.base.unwrap_or(0)) > LAST_NUMBER => {
+                let found = format!("position {} and base {:?}", kept.position.0, kept.base);
+                return Err(Error::format(&file, "numbers", "those of a record and of a base", found, help));
             }
             Some(kept) if kept.data != found => {
                 return Err(Error::Data {

@@ -65,7 +65,7 @@ id,time,card,amount,kind,online,memo,seen,fraud
 9,691200,c2,3.25,,n,,1970-01-09 00:00,0
 ";
 
-pub const OWNERS: &str = "person,card,share,role\nann,c1,1,main\nbob,c1,0.5,second\nann,c2,0.25,main\neve,c3,,\n";
+pub const OWNERS: &str = "person,card,share,role\nann,c1,1,main\nbob,c1,0.5,second\nann,c2,0.25,main\neve,c3,2,\n";
 
 pub const REVIEWS: &str = r#"{"reviewerID": "A1", "asin": "P1", "overall": 5.0, "reviewText": "Good \u00e9 case", "unixReviewTime": 1400000000, "helpful": [2, 3], "verified": true}
 {'reviewerID': 'A2', 'asin': 'P2', 'overall': 1, 'reviewText': u'Bad\x21', 'helpful': [0, 1], 'vote': '1,2'}
