@@ -205,7 +205,8 @@ fn category_sets(block: &Block) -> Result<Vec<Option<Vec<u32>>>> {
         .windows(2)
         .map(|pair| {
             let set = words.get(pair[0]..pair[1]);
-            set.map(|set| Some(set.to_vec())).ok_or_else(|| block.bad("cat_boundaries", "ascending numbers", pair[1], DAMAGED))
+            set.map(|set| Some(set.to_vec()))
+                .ok_or_else(|| block.bad("cat_boundaries", "ascending numbers", pair[1], DAMAGED))
         })
         .collect()
 }

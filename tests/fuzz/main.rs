@@ -6,17 +6,19 @@ mod readers;
 
 use std::env;
 use std::fs;
+use std::panic;
 use std::path::Path;
-use std::process::exit;
+use std::process::{abort, exit};
 use std::sync::OnceLock;
 
+use graphsieve::error::is_caught;
 use readers::{READERS, Reader};
 
 static READER: OnceLock<&Reader> = OnceLock::new();
 
 libfuzzer_sys::fuzz_target!(init: choose(), |bytes: &[u8]| {
     if let Some(reader) = READER.get() {
-        (reader.read)(bytes);
+        let _ = (reader.read)(bytes);
     }
 });
 
@@ -32,5 +34,13 @@ fn choose() {
         }
         exit(0);
     }
+    // That of libFuzzer ends the process with every panic, those too that become errors.
+    let print = panic::take_hook();
+    panic::set_hook(Box::new(move |panic| {
+        if !is_caught() {
+            print(panic);
+            abort();
+        }
+    }));
     READER.get_or_init(|| reader);
 }

@@ -80,7 +80,11 @@ fn kept(reader: &Reader) -> Vec<Vec<u8>> {
 /// Runs the cases of a reader; their number. Each is written to `last` before: an abort leaves nothing else.
 fn run(reader: &Reader, number: u64, last: &Path) -> usize {
     let begun = Instant::now();
-    let whole = [(reader.seeds)(), kept(reader)].concat();
+    let seeds = (reader.seeds)();
+    for (at, seed) in seeds.iter().enumerate() {
+        assert!((reader.read)(seed), "{}: what its writer made is refused, seed {at}", reader.name);
+    }
+    let whole = [seeds, kept(reader)].concat();
     let mut rng = ChaCha8Rng::seed_from_u64(number);
     let changes = (0..CASES).map(|_| changed(&whole, &mut rng));
     let mut cases = 0;

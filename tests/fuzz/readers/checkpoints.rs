@@ -16,16 +16,19 @@ use graphsieve::trees::{BinRule, Booster, BoosterParams, Dataset, Fit, Forest, F
 use super::files::{directory, file, get};
 use super::packed;
 
-/// Reads a checkpoint and makes its model.
-fn read(path: &Path) {
-    let Ok((Weights { spec, tensors, .. }, path)) = Weights::read(path) else { return };
+/// Reads a checkpoint and makes its model; whether it could be read.
+fn read(path: &Path) -> bool {
+    let Ok((Weights { spec, tensors, .. }, path)) = Weights::read(path) else { return false };
     let device = FlexDevice;
     let mut parameters = Parameters::<Flex>::from_tensors(&tensors, &path, &device);
-    let _ = match &spec {
+    let made = match &spec {
         ModelSpec::AutoEncoder(spec) => TripleStreamGae::new(spec, &mut parameters).map(drop),
         ModelSpec::Attention(spec) => TripleStreamGat::new(spec, &mut parameters).map(drop),
         ModelSpec::NodeClassifier(spec) => NodeClassifier::new(spec, &mut parameters, &device).map(drop),
     };
+    // A shape that does not fit the tensors is refused here.
+    let _ = made;
+    true
 }
 
 fn attention() -> AttentionSpec {
@@ -67,8 +70,8 @@ fn weights() -> Vec<Weights> {
     vec![of_stage2, Weights { spec: ModelSpec::AutoEncoder(spec), tensors, training: None }]
 }
 
-pub fn bpk(bytes: &[u8]) {
-    read(&file("bpk", "model.bpk", bytes));
+pub fn bpk(bytes: &[u8]) -> bool {
+    read(&file("bpk", "model.bpk", bytes))
 }
 
 pub fn bpk_seeds() -> Vec<Vec<u8>> {
@@ -80,8 +83,8 @@ pub fn bpk_seeds() -> Vec<Vec<u8>> {
     [whole.clone(), without.collect()].concat()
 }
 
-pub fn safetensors(bytes: &[u8]) {
-    read(&file("safetensors", "model.safetensors", bytes));
+pub fn safetensors(bytes: &[u8]) -> bool {
+    read(&file("safetensors", "model.safetensors", bytes))
 }
 
 pub fn safetensors_seeds() -> Vec<Vec<u8>> {
@@ -99,14 +102,13 @@ fn replaced(bytes: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
 }
 
 /// The shape of a model, in a checkpoint whose tensors fit another one.
-pub fn model_shape(bytes: &[u8]) {
-    let Ok(spec) = serde_json::from_slice::<ModelSpec>(bytes) else { return };
-    let [one, other] = weights().try_into().expect("two models");
-    for weights in [one, other] {
+pub fn model_shape(bytes: &[u8]) -> bool {
+    let Ok(spec) = serde_json::from_slice::<ModelSpec>(bytes) else { return false };
+    weights().into_iter().all(|weights| {
         let path = directory("model_shape", |_| {}).join("model.safetensors");
         Weights { spec: spec.clone(), ..weights }.write_safetensors(&path).expect("a writable file");
-        read(&path);
-    }
+        read(&path)
+    })
 }
 
 pub fn model_shape_seeds() -> Vec<Vec<u8>> {
@@ -117,13 +119,13 @@ pub fn model_shape_seeds() -> Vec<Vec<u8>> {
     specs.chain([classifier.into()]).collect()
 }
 
-pub fn pt(bytes: &[u8]) {
-    read(&file("pt", "model.pt", bytes));
+pub fn pt(bytes: &[u8]) -> bool {
+    read(&file("pt", "model.pt", bytes))
 }
 
 /// What is pickled in a checkpoint of PyTorch.
-pub fn pickle(bytes: &[u8]) {
-    read(&file("pickle", "model.pt", &archive(bytes)));
+pub fn pickle(bytes: &[u8]) -> bool {
+    read(&file("pickle", "model.pt", &archive(bytes)))
 }
 
 /// An archive as `torch.save` writes it.
@@ -170,10 +172,7 @@ fn inputs() -> TreeInputs {
 
 /// What is read may predict, tell its importances and be written again.
 fn used(ensemble: &TreeEnsemble) {
-    let width = ensemble.columns().len();
-    if width == 0 || width > 1 << 10 {
-        return;
-    }
+    let width = ensemble.columns().len().min(1 << 10);
     for value in [0.0, 1e30, f64::NAN] {
         let row = vec![value; width];
         let x = Matrix::f64(&row, width).expect("one row");
@@ -183,17 +182,16 @@ fn used(ensemble: &TreeEnsemble) {
     assert!(!text.is_empty());
 }
 
-fn opened(path: &Path) {
-    for ensemble in [Booster::open(path).map(TreeEnsemble::Booster), Forest::open(path).map(TreeEnsemble::Forest)] {
-        ensemble.iter().for_each(used);
-    }
-    if let Ok(checkpoint) = TreeCheckpoint::read(path) {
-        used(&checkpoint.ensemble);
-    }
+fn opened(path: &Path) -> bool {
+    let booster = Booster::open(path).map(TreeEnsemble::Booster);
+    let forest = Forest::open(path).map(TreeEnsemble::Forest);
+    let checkpoint = TreeCheckpoint::read(path).map(|checkpoint| checkpoint.ensemble);
+    let read = [booster, forest, checkpoint].map(|ensemble| ensemble.iter().map(used).count());
+    read.iter().sum::<usize>() > 0
 }
 
-pub fn trees(bytes: &[u8]) {
-    opened(&file("trees", "best.trees", bytes));
+pub fn trees(bytes: &[u8]) -> bool {
+    opened(&file("trees", "best.trees", bytes))
 }
 
 pub fn trees_seeds() -> Vec<Vec<u8>> {
@@ -208,9 +206,9 @@ pub fn trees_seeds() -> Vec<Vec<u8>> {
 const FRAME: usize = 12;
 
 /// What is packed in a file of trees.
-pub fn tree_columns(bytes: &[u8]) {
+pub fn tree_columns(bytes: &[u8]) -> bool {
     let head = [&b"GSTREES\0"[..], &1u32.to_le_bytes()].concat();
-    opened(&file("tree_columns", "best.trees", &[head, packed::zstd(bytes)].concat()));
+    opened(&file("tree_columns", "best.trees", &[head, packed::zstd(bytes)].concat()))
 }
 
 pub fn tree_columns_seeds() -> Vec<Vec<u8>> {
@@ -218,8 +216,8 @@ pub fn tree_columns_seeds() -> Vec<Vec<u8>> {
     trees_seeds().iter().map(unpacked).collect()
 }
 
-pub fn tree_json(bytes: &[u8]) {
-    opened(&file("tree_json", "best.json", bytes));
+pub fn tree_json(bytes: &[u8]) -> bool {
+    opened(&file("tree_json", "best.json", bytes))
 }
 
 pub fn tree_json_seeds() -> Vec<Vec<u8>> {
@@ -232,8 +230,8 @@ pub fn tree_json_seeds() -> Vec<Vec<u8>> {
     vec![booster.to_json().into(), forest.to_json().into(), checkpoint.into()]
 }
 
-pub fn lightgbm(bytes: &[u8]) {
-    opened(&file("lightgbm", "model.txt", bytes));
+pub fn lightgbm(bytes: &[u8]) -> bool {
+    opened(&file("lightgbm", "model.txt", bytes))
 }
 
 pub fn lightgbm_seeds() -> Vec<Vec<u8>> {

@@ -9,6 +9,7 @@ use graphsieve::data::synth::{SynthConfig, generate};
 use graphsieve::data::tables::{fit_of, fitted_times, looks_ahead, unknown_categories};
 use graphsieve::graph::{Dataset, read_embeddings};
 use graphsieve::live::RowReader;
+use graphsieve::run::evaluation::{read_anomaly_column, read_probabilities, read_scores};
 
 use super::files::{directory, file, get, put};
 use super::{packed, tables};
@@ -41,22 +42,23 @@ pub fn of_events(name: &str) -> Vec<Vec<u8>> {
 }
 
 /// Opens a data directory, and whatever a training or a server reads of it beside.
-fn open(dir: &Path) {
+fn open(dir: &Path) -> bool {
     let said =
         (fit_of(dir).is_ok(), fitted_times(dir).is_ok(), looks_ahead(dir).is_ok(), unknown_categories(dir).is_ok());
-    let Ok(mut dataset) = Dataset::open(dir) else { return };
+    let Ok(mut dataset) = Dataset::open(dir) else { return false };
     let edges = dataset.load_edge_values().is_ok() && dataset.load_edge_weights("model.weights").is_ok();
-    let _ = (said, edges, dataset.load_ages("model.ages"), RowReader::open(dir, dir, &dataset));
+    let ages = dataset.load_ages("model.ages").is_ok();
+    [said.0, said.1, said.2, said.3, edges, ages, RowReader::open(dir, dir, &dataset).is_ok()].contains(&true)
 }
 
-fn of_directory(reader: &'static str, make: fn(&Path), name: &str, bytes: &[u8]) {
+fn of_directory(reader: &'static str, make: fn(&Path), name: &str, bytes: &[u8]) -> bool {
     let dir = directory(reader, make);
     put(&dir.join(name), bytes);
-    open(&dir);
+    open(&dir)
 }
 
-pub fn graph_toml(bytes: &[u8]) {
-    of_directory("graph_toml", events, "graph.toml", bytes);
+pub fn graph_toml(bytes: &[u8]) -> bool {
+    of_directory("graph_toml", events, "graph.toml", bytes)
 }
 
 pub fn graph_toml_seeds() -> Vec<Vec<u8>> {
@@ -66,13 +68,13 @@ pub fn graph_toml_seeds() -> Vec<Vec<u8>> {
     [of_events("graph.toml"), vec![by_hand.into()]].concat()
 }
 
-pub fn graph_json(bytes: &[u8]) {
+pub fn graph_json(bytes: &[u8]) -> bool {
     let dir = directory("graph_json", |dir| {
         events(dir);
         fs::remove_file(dir.join("graph.toml")).expect("a manifest");
     });
     put(&dir.join("graph.json"), bytes);
-    open(&dir);
+    open(&dir)
 }
 
 pub fn graph_json_seeds() -> Vec<Vec<u8>> {
@@ -82,36 +84,36 @@ pub fn graph_json_seeds() -> Vec<Vec<u8>> {
     vec![text.into()]
 }
 
-pub fn node_counts(bytes: &[u8]) {
-    of_directory("node_counts", market, "node_counts.json", bytes);
+pub fn node_counts(bytes: &[u8]) -> bool {
+    of_directory("node_counts", market, "node_counts.json", bytes)
 }
 
-pub fn market_ids(bytes: &[u8]) {
-    of_directory("market_ids", market, "node_id_mappings.json", bytes);
+pub fn market_ids(bytes: &[u8]) -> bool {
+    of_directory("market_ids", market, "node_id_mappings.json", bytes)
 }
 
-pub fn market_labels(bytes: &[u8]) {
-    of_directory("market_labels", market, "labels.npy", bytes);
+pub fn market_labels(bytes: &[u8]) -> bool {
+    of_directory("market_labels", market, "labels.npy", bytes)
 }
 
-pub fn row_ptr(bytes: &[u8]) {
-    of_directory("row_ptr", market, "epu_row_ptr.bin", bytes);
+pub fn row_ptr(bytes: &[u8]) -> bool {
+    of_directory("row_ptr", market, "epu_row_ptr.bin", bytes)
 }
 
-pub fn col_idx(bytes: &[u8]) {
-    of_directory("col_idx", market, "eps_col_idx.bin", bytes);
+pub fn col_idx(bytes: &[u8]) -> bool {
+    of_directory("col_idx", market, "eps_col_idx.bin", bytes)
 }
 
-pub fn row_start(bytes: &[u8]) {
-    of_directory("row_start", events, "earlier_paid_with_row_start.bin", bytes);
+pub fn row_start(bytes: &[u8]) -> bool {
+    of_directory("row_start", events, "earlier_paid_with_row_start.bin", bytes)
 }
 
-pub fn import_json(bytes: &[u8]) {
-    of_directory("import_json", events, "import.json", bytes);
+pub fn import_json(bytes: &[u8]) -> bool {
+    of_directory("import_json", events, "import.json", bytes)
 }
 
-pub fn import_bin(bytes: &[u8]) {
-    of_directory("import_bin", events, "import.bin", bytes);
+pub fn import_bin(bytes: &[u8]) -> bool {
+    of_directory("import_bin", events, "import.bin", bytes)
 }
 
 /// Files of the graph of events, by name.
@@ -123,17 +125,18 @@ fn listed(dir: &Path) -> Vec<PathBuf> {
 }
 
 /// Any file of the graph of events: the first byte says which, the others are what it holds.
-pub fn data_file(bytes: &[u8]) {
+pub fn data_file(bytes: &[u8]) -> bool {
     static NAMES: OnceLock<Vec<PathBuf>> = OnceLock::new();
-    let Some((&which, content)) = bytes.split_first() else { return };
+    let Some((&which, content)) = bytes.split_first() else { return false };
     let dir = directory("data_file", events);
     let names =
         NAMES.get_or_init(|| listed(&dir).iter().map(|path| path.file_name().unwrap_or_default().into()).collect());
     let path = dir.join(&names[usize::from(which) % names.len()]);
     let whole = get(&path);
     put(&path, content);
-    open(&dir);
+    let is_taken = open(&dir);
     put(&path, &whole);
+    is_taken
 }
 
 pub fn data_file_seeds() -> Vec<Vec<u8>> {
@@ -149,12 +152,15 @@ fn array(dtype: &str, shape: &str, data: &[u8]) -> Vec<u8> {
     [b"\x93NUMPY\x01\x00v\x00", header.as_bytes(), data].concat()
 }
 
-pub fn npy(bytes: &[u8]) {
+pub fn npy(bytes: &[u8]) -> bool {
     let path = file("npy", "x.npy", bytes);
-    let _ = read_embeddings(&path, None);
-    let _ = graphsieve::run::evaluation::read_scores(&path, 4);
-    let _ = graphsieve::run::evaluation::read_anomaly_column(&path, 2);
-    let _ = graphsieve::run::evaluation::read_probabilities(&path, 2, 2);
+    let taken = [
+        read_embeddings(&path, None).is_ok(),
+        read_scores(&path, 4).is_ok(),
+        read_anomaly_column(&path, 2).is_ok(),
+        read_probabilities(&path, 2, 2).is_ok(),
+    ];
+    taken.contains(&true)
 }
 
 pub fn npy_seeds() -> Vec<Vec<u8>> {
@@ -168,53 +174,51 @@ pub fn npy_seeds() -> Vec<Vec<u8>> {
     vec![array("<f4", "(2, 2)", &floats), array("<f4", "(4,)", &floats), array("<f2", "(4, 2)", &floats), version_2]
 }
 
-/// A graph of three nodes in arrays.
+/// A graph of four nodes in arrays.
 pub fn npz_arrays() -> [(&'static str, Vec<u8>); 6] {
     let words = |values: &[i64]| values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>();
-    let features: Vec<u8> = (0..6u8).flat_map(|value| f32::from(value).to_le_bytes()).collect();
+    let features: Vec<u8> = (0..8u8).flat_map(|value| f32::from(value).to_le_bytes()).collect();
     [
-        ("node_features.npy", array("<f4", "(3, 2)", &features)),
-        ("node_labels.npy", array("<i8", "(3,)", &words(&[0, 1, -1]))),
+        ("node_features.npy", array("<f4", "(4, 2)", &features)),
+        ("node_labels.npy", array("<i8", "(4,)", &words(&[0, 1, -1, 0]))),
         ("edges.npy", array("<i8", "(3, 2)", &words(&[0, 1, 1, 2, 2, 2]))),
-        ("train_mask.npy", array("|b1", "(3,)", &[1, 0, 0])),
-        ("val_mask.npy", array("|b1", "(3,)", &[0, 1, 0])),
-        ("test_mask.npy", array("|b1", "(3,)", &[0, 0, 0])),
+        ("train_mask.npy", array("|b1", "(4,)", &[1, 0, 0, 0])),
+        ("val_mask.npy", array("|b1", "(4,)", &[0, 1, 0, 0])),
+        ("test_mask.npy", array("|b1", "(4,)", &[0, 0, 0, 1])),
     ]
 }
 
-pub fn npz(bytes: &[u8]) {
-    let _ = Dataset::open(&file("npz", "graph.npz", bytes));
+pub fn npz(bytes: &[u8]) -> bool {
+    Dataset::open(&file("npz", "graph.npz", bytes)).is_ok()
 }
 
 /// One array in an archive of whole ones: the first byte says which.
-pub fn npz_array(bytes: &[u8]) {
-    let Some((&which, content)) = bytes.split_first() else { return };
+pub fn npz_array(bytes: &[u8]) -> bool {
+    let Some((&which, content)) = bytes.split_first() else { return false };
     let mut arrays = npz_arrays();
     // Masks may be absent.
     let arrays = if which < 128 { &mut arrays[..] } else { &mut arrays[..3] };
     let at = usize::from(which) % arrays.len();
     arrays[at].1 = content.to_vec();
-    let _ = Dataset::open(&file("npz_array", "graph.npz", &packed::stored(arrays)));
+    Dataset::open(&file("npz_array", "graph.npz", &packed::stored(arrays))).is_ok()
 }
 
 pub fn npz_array_seeds() -> Vec<Vec<u8>> {
     let of = |(at, (_, bytes)): (usize, (&str, Vec<u8>))| [vec![at as u8], bytes].concat();
-    let mut seeds: Vec<Vec<u8>> = npz_arrays().into_iter().enumerate().map(of).collect();
-    seeds.push([vec![128 + 1], array("|b1", "(2, 3)", &[1, 0, 1, 0, 1, 0])].concat());
-    seeds
+    npz_arrays().into_iter().enumerate().map(of).collect()
 }
 
-pub fn mat(bytes: &[u8]) {
-    let _ = mat::read(&MatOptions { path: file("mat", "graph.mat", bytes), ..MatOptions::default() });
+pub fn mat(bytes: &[u8]) -> bool {
+    mat::read(&MatOptions { path: file("mat", "graph.mat", bytes), ..MatOptions::default() }).is_ok()
 }
 
 /// A variable that is packed: its bytes are what is under test.
-pub fn mat_packed(bytes: &[u8]) {
+pub fn mat_packed(bytes: &[u8]) -> bool {
     let variables = mat_variables();
     let packed = packed::deflated(bytes);
     let packed = [&15u32.to_le_bytes()[..], &(packed.len() as u32).to_le_bytes(), &packed].concat();
     let path = file("mat_packed", "graph.mat", &mat_file(&[&variables[1..], &[packed]].concat()));
-    let _ = mat::read(&MatOptions { path, ..MatOptions::default() });
+    mat::read(&MatOptions { path, ..MatOptions::default() }).is_ok()
 }
 
 pub fn mat_seeds() -> Vec<Vec<u8>> {

@@ -15,13 +15,13 @@ mod tables;
 /// A reader under test.
 pub struct Reader {
     pub name: &'static str,
-    /// Reads the bytes, and uses what came out as a command would.
-    pub read: fn(&[u8]),
+    /// Reads the bytes, and uses what came out as a command would; whether it took them.
+    pub read: fn(&[u8]) -> bool,
     /// Whole inputs, made by the program's own writer where it has one.
     pub seeds: fn() -> Vec<Vec<u8>>,
 }
 
-const fn reader(name: &'static str, read: fn(&[u8]), seeds: fn() -> Vec<Vec<u8>>) -> Reader {
+const fn reader(name: &'static str, read: fn(&[u8]) -> bool, seeds: fn() -> Vec<Vec<u8>>) -> Reader {
     Reader { name, read, seeds }
 }
 

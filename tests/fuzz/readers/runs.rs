@@ -1,5 +1,6 @@
 //! Configurations, and what a run leaves beside its checkpoints.
 
+use std::fs;
 use std::path::Path;
 use std::sync::OnceLock;
 
@@ -36,13 +37,15 @@ fn configs(dir: &Path) {
 }
 
 /// A configuration as it stands beside the shipped ones, and as a run keeps it.
-pub fn config(bytes: &[u8]) {
+pub fn config(bytes: &[u8]) -> bool {
     let path = put(&directory("config", configs).join("fuzz.toml"), bytes);
-    if let Ok(config) = RunConfig::load(&path, &[]) {
+    let read = RunConfig::load(&path, &[]);
+    if let Ok(config) = &read {
         let text = config.to_toml().expect("what was read can be written");
         assert!(RunConfig::parse(&text, &path, &[]).is_ok(), "what is resolved is no configuration:\n{text}");
     }
     let _ = RunConfig::load_kept(&path, &[]);
+    read.is_ok()
 }
 
 pub fn config_seeds() -> Vec<Vec<u8>> {
@@ -50,13 +53,12 @@ pub fn config_seeds() -> Vec<Vec<u8>> {
 }
 
 /// Lines as `--set` of a shipped configuration.
-pub fn overrides(bytes: &[u8]) {
-    let Ok(text) = std::str::from_utf8(bytes) else { return };
+pub fn overrides(bytes: &[u8]) -> bool {
+    let Ok(text) = std::str::from_utf8(bytes) else { return false };
     let given: Vec<String> = text.lines().map(String::from).collect();
     let dir = directory("overrides", configs);
-    for (name, text) in &CONFIGS[..5] {
-        let _ = RunConfig::parse(text, &dir.join(name), &given);
-    }
+    let read = CONFIGS[..5].iter().filter(|(name, text)| RunConfig::parse(text, &dir.join(name), &given).is_ok());
+    read.count() > 0
 }
 
 /// Files of a run that are JSON, TOML or lines of JSON, as far as no test made them here, with what stands in them.
@@ -100,14 +102,15 @@ fn make(dir: &Path) {
     origin.begin(&run, None).expect("a new run");
     let profile = Profile::of_training(&dataset, None, &[(0, 0u8), (1, 1)]);
     origin.finish(&run, &profile).expect("a new run");
-    std::fs::rename(run.path(), dir.join("run")).expect("the only run");
+    fs::rename(run.path(), dir.join("run")).expect("the only run");
 }
 
 /// Looks at everything that commands read of a run beside its checkpoints.
-fn open(run: &Path, data: &Path) {
+fn open(run: &Path, data: &Path) -> bool {
     static DATASET: OnceLock<Dataset> = OnceLock::new();
     let dataset = DATASET.get_or_init(|| Dataset::open(data).expect("data that were just written"));
-    if let Ok(Some(bundle)) = Bundle::open(run) {
+    let bundle = Bundle::open(run);
+    if let Ok(Some(bundle)) = &bundle {
         let _ = (bundle.profile(run), bundle.changes(dataset));
     }
     let _ = (Bundle::is_finished(run), Filling::of_run(run), KnownLabels::read(run, dataset, data));
@@ -119,35 +122,37 @@ fn open(run: &Path, data: &Path) {
     if let Ok(Some(ensemble)) = Ensemble::of_run(run) {
         let _ = (ensemble.best(), ensemble.mean(&vec![vec![0.5]; ensemble.members.len()]));
     }
-    let Ok(run) = RunDir::open(run) else { return };
+    let Ok(run) = RunDir::open(run) else { return false };
     if let Ok(Some(calibration)) = read_calibration(&run) {
         let _ = [0.0, 0.55, 1.0, f32::NAN].map(|score| calibration.probability(score));
         let _ = (calibration.describe(None), calibration.at_base_rate(0.1).probability(0.5));
     }
     let _ = (read_class_calibrations(&run, 2), Evaluation::of_run(&run), class_test_of_run(&run));
     let _ = (OnValidation::read(&run), run.history().map(|history| history.series("loss")), run.summary());
+    bundle.is_ok()
 }
 
-fn of_file(reader: &'static str, name: &str, bytes: &[u8]) {
+fn of_file(reader: &'static str, name: &str, bytes: &[u8]) -> bool {
     let dir = directory(reader, make);
     let path = dir.join("run").join(name);
     let whole = path.is_file().then(|| get(&path));
     put(&path, bytes);
-    open(&dir.join("run"), &dir.join("data"));
+    let is_taken = open(&dir.join("run"), &dir.join("data"));
     match whole {
         Some(whole) => drop(put(&path, &whole)),
-        None => std::fs::remove_file(&path).expect("what was just written"),
+        None => fs::remove_file(&path).expect("what was just written"),
     }
+    is_taken
 }
 
-pub fn model_json(bytes: &[u8]) {
-    of_file("model_json", "model.json", bytes);
+pub fn model_json(bytes: &[u8]) -> bool {
+    of_file("model_json", "model.json", bytes)
 }
 
 /// Any file of a run: the first byte says which, the others are what it holds.
-pub fn run_file(bytes: &[u8]) {
-    let Some((&which, content)) = bytes.split_first() else { return };
-    of_file("run_file", FILES[usize::from(which) % FILES.len()].0, content);
+pub fn run_file(bytes: &[u8]) -> bool {
+    let Some((&which, content)) = bytes.split_first() else { return false };
+    of_file("run_file", FILES[usize::from(which) % FILES.len()].0, content)
 }
 
 /// A file of the run.

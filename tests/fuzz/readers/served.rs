@@ -127,29 +127,31 @@ fn answer(request: &[u8]) -> String {
     text
 }
 
-fn post(path: &str, kind: &str, body: &[u8]) {
+/// Whether a body is taken.
+fn post(path: &str, kind: &str, body: &[u8]) -> bool {
     let head = format!("POST {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: {kind}\r\n");
     let head = format!("{head}Content-Length: {}\r\n\r\n", body.len());
     let answer = answer(&[head.as_bytes(), body].concat());
     assert!(answer.starts_with("HTTP/1.1 ") && answer.contains("\r\n\r\n"), "{answer:?}");
+    answer.starts_with("HTTP/1.1 200 ")
 }
 
-pub fn score_body(bytes: &[u8]) {
-    post("/v1/score", "application/json", bytes);
+pub fn score_body(bytes: &[u8]) -> bool {
+    post("/v1/score", "application/json", bytes)
 }
 
-pub fn events_body(bytes: &[u8]) {
-    post("/v1/events", "application/json", bytes);
-    post("/v1/events", "application/x-ndjson", bytes);
+pub fn events_body(bytes: &[u8]) -> bool {
+    let taken = ["application/json", "application/x-ndjson"].map(|kind| post("/v1/events", kind, bytes));
+    taken.contains(&true)
 }
 
-pub fn labels_body(bytes: &[u8]) {
-    post("/v1/labels", "application/json", bytes);
+pub fn labels_body(bytes: &[u8]) -> bool {
+    post("/v1/labels", "application/json", bytes)
 }
 
 /// A whole conversation.
-pub fn http(bytes: &[u8]) {
-    answer(bytes);
+pub fn http(bytes: &[u8]) -> bool {
+    answer(bytes).contains("HTTP/1.1 ")
 }
 
 pub fn http_seeds() -> Vec<Vec<u8>> {
@@ -188,16 +190,17 @@ impl Graph {
 }
 
 /// Rows that a request brings, one a line, seen by a score of the first node.
-pub fn live_row(bytes: &[u8]) {
+pub fn live_row(bytes: &[u8]) -> bool {
     static GRAPH: OnceLock<Graph> = OnceLock::new();
     let Graph { reader, live } = GRAPH.get_or_init(Graph::open);
     let changes: Vec<Change> =
         bytes.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok()).collect();
     let rows: Vec<_> = changes.iter().filter_map(|change| reader.read(change).ok()).flatten().collect();
-    let Some(Change::Node(first)) = changes.first() else { return drop(live.check(&rows)) };
+    let Some(Change::Node(first)) = changes.first() else { return live.check(&rows).is_ok() };
     let target = NodeKey { node_type: first.node_type.clone(), id: first.id.clone() };
     let draw = Draw { hops: 2, fanouts: Some(vec![3, 2]), seed: 1, max_nodes: 1000, named: true };
-    let _ = (live.check(&rows), live.part(&[target], &rows, &draw));
+    let taken = (live.check(&rows).is_ok(), live.part(&[target], &rows, &draw).is_ok());
+    taken.0 || taken.1
 }
 
 pub fn live_row_seeds() -> Vec<Vec<u8>> {
@@ -210,22 +213,23 @@ pub fn live_row_seeds() -> Vec<Vec<u8>> {
 const SEGMENT: &str = "00000000000000000001.log";
 
 /// Opens a log whose only file holds these bytes, and replays it.
-fn replayed(reader: &'static str, bytes: &[u8]) {
+fn replayed(reader: &'static str, bytes: &[u8]) -> bool {
     let dir = directory(reader, |_| {}).join("log");
     let _ = fs::remove_dir_all(&dir);
     fs::create_dir(&dir).expect("a new directory");
     put(&dir.join(SEGMENT), bytes);
-    let Ok((log, _)) = Log::open(&dir, Position(0)) else { return };
-    let _ = log.replay(Position(0), |entry| entry.position, |_| Ok(()));
+    let Ok((log, recovered)) = Log::open(&dir, Position(0)) else { return false };
+    let read = log.replay(Position(0), |entry| entry.position, |_| Ok(()));
     let _ = (log.position(), log.append(&[forget()], None), log.drop_until(Position(1)));
+    read.is_ok() && recovered.damage.is_empty()
 }
 
 fn forget() -> Record {
     Record::Forget(NodeKey { node_type: "payment".into(), id: "1".into() })
 }
 
-pub fn log(bytes: &[u8]) {
-    replayed("log", bytes);
+pub fn log(bytes: &[u8]) -> bool {
+    replayed("log", bytes)
 }
 
 /// A file of the log with three batches, of which one has a key.
@@ -246,11 +250,11 @@ pub fn log_seeds() -> Vec<Vec<u8>> {
 const HEAD: usize = 12;
 
 /// The content of a batch, under a checksum that fits.
-pub fn log_frame(bytes: &[u8]) {
+pub fn log_frame(bytes: &[u8]) -> bool {
     let length = (bytes.len() as u32).to_le_bytes();
     let sum = crc32fast::hash(&[&length[..], bytes].concat()).to_le_bytes();
     let frame = [b"gsl\x01", &length[..], &sum, bytes].concat();
-    replayed("log_frame", &[&log_seeds()[0], &frame[..]].concat());
+    replayed("log_frame", &[&log_seeds()[0], &frame[..]].concat())
 }
 
 pub fn log_frame_seeds() -> Vec<Vec<u8>> {
@@ -263,11 +267,11 @@ fn data(dir: &Path) {
     put(&dir.join("import.json"), b"{}");
 }
 
-pub fn serve_json(bytes: &[u8]) {
+pub fn serve_json(bytes: &[u8]) -> bool {
     let dir = directory("serve_json", data);
     fs::create_dir_all(dir.join("state")).expect("a directory");
     put(&dir.join("state/serve.json"), bytes);
-    let _ = State::open(&dir.join("state"), &dir);
+    State::open(&dir.join("state"), &dir).is_ok()
 }
 
 pub fn serve_json_seeds() -> Vec<Vec<u8>> {
@@ -276,6 +280,6 @@ pub fn serve_json_seeds() -> Vec<Vec<u8>> {
     vec![get(&dir.join("state/serve.json"))]
 }
 
-pub fn tokens(bytes: &[u8]) {
-    let _ = Server::bind(options(Some(file("tokens", "tokens", bytes))));
+pub fn tokens(bytes: &[u8]) -> bool {
+    Server::bind(options(Some(file("tokens", "tokens", bytes)))).is_ok()
 }
