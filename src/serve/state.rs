@@ -315,7 +315,11 @@ mod tests {
         let (state, log, _) = State::open(&at, &data).unwrap();
         assert!(refused(&data).contains("another process"));
         drop((state, log));
-        for (content, part) in [("{", "line 1"), (r#"{"version":9,"data":"","position":0}"#, "expected 1, found 9")] {
+        for (content, part) in [
+            ("{", "line 1"),
+            (r#"{"version":9,"data":"","position":0}"#, "expected 1, found 9"),
+            (r#"{"version":1,"data":"","position":18446744073709551615}"#, "position 18446744073709551615"),
+        ] {
             fs::write(at.join(FILE), content).unwrap();
             assert!(refused(&data).contains(part), "{}", refused(&data));
         }

@@ -18,7 +18,7 @@ mod readers;
 use readers::{READERS, Reader};
 
 /// Changed inputs of each reader.
-const CASES: u64 = 1500;
+const CASES: u64 = 300;
 /// Kilobytes that the process of the cases may write to, a gigabyte and what the test itself needs, and its seconds on a
 /// CPU, of which it takes some ten: what hangs or takes more is killed, however busy the machine is.
 const LIMITS: &str = "ulimit -d 1200000 && ulimit -t 600 && exec \"$@\"";

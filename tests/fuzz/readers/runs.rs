@@ -111,7 +111,7 @@ fn open(run: &Path, data: &Path) -> bool {
     let dataset = DATASET.get_or_init(|| Dataset::open(data).expect("data that were just written"));
     let bundle = Bundle::open(run);
     if let Ok(Some(bundle)) = &bundle {
-        let _ = (bundle.profile(run), bundle.changes(dataset));
+        let _ = bundle.profile(run);
     }
     let _ = (Bundle::is_finished(run), Filling::of_run(run), KnownLabels::read(run, dataset, data));
     let _ = (model_of(run), embedder_of(run), RunConfig::load_kept(&run.join("config.toml"), &[]));
