@@ -31,7 +31,6 @@ mod tests {
     #[test]
     fn a_panic_is_its_message_and_the_next_one_is_not_caught_in_silence() {
         assert_eq!(caught(|| (is_caught(), 7)), Ok((true, 7)));
-        assert_eq!(caught(|| assert_eq!(1, 1, "fine")), Ok(()));
         assert_eq!(caught(|| panic!("a damaged page")), Err::<(), _>("a damaged page".into()));
         assert_eq!(caught(|| panic!("page {}", 7)), Err::<(), _>("page 7".into()));
         assert!(!is_caught());

@@ -257,5 +257,6 @@ fn trained_as(checkpoint: &Path) -> Result<Option<ClassifyConfig>> {
 /// # Errors
 /// [`Error::Io`] when the file cannot be read.
 pub fn holds_probabilities(path: &Path) -> Result<bool> {
-    Ok(view_npy(&map_file(path)?).is_ok_and(|array: ArrayView2<f32>| array.ncols() > 1))
+    let map = map_file(path)?;
+    Ok(view_npy::<ArrayView2<f32>>(&map).is_ok_and(|array| array.ncols() > 1))
 }
