@@ -92,8 +92,9 @@ pub fn safetensors_seeds() -> Vec<Vec<u8>> {
     let bytes = |weights: &Weights| weights.write_safetensors(&path).map(|()| get(&path)).expect("a writable file");
     let whole: Vec<Vec<u8>> = weights().iter().map(bytes).collect();
     let without = whole.iter().map(|bytes| replaced(bytes, b"graphsieve.sha256", b"graphsieve.sha255"));
-    let bare = whole.iter().map(|bytes| replaced(bytes, b"\"graphsieve\"", b"\"graphsievf\""));
-    [whole.clone(), without.chain(bare).collect()].concat()
+    // The shape of Stage 2 follows from the tensors.
+    let bare = replaced(&whole[0], b"\"graphsieve\"", b"\"graphsievf\"");
+    [whole.clone(), without.chain([bare]).collect()].concat()
 }
 
 fn replaced(bytes: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
@@ -112,11 +113,7 @@ pub fn model_shape(bytes: &[u8]) -> bool {
 }
 
 pub fn model_shape_seeds() -> Vec<Vec<u8>> {
-    let classifier = r#"{"model":"node_classifier","layer":"gat","input":2,"hidden":2,"classes":2,"layers":2,
-        "attention":{"heads":1,"out_heads":1},"row_normalise":false,"directed":false,"types":["n"],
-        "relations":[{"name":"r","src":0,"dst":0}]}"#;
-    let specs = weights().into_iter().map(|weights| serde_json::to_vec(&weights.spec).expect("plain data"));
-    specs.chain([classifier.into()]).collect()
+    weights().iter().map(|weights| serde_json::to_vec(&weights.spec).expect("plain data")).collect()
 }
 
 pub fn pt(bytes: &[u8]) -> bool {
@@ -139,10 +136,22 @@ pub fn archive(pickle: &[u8]) -> Vec<u8> {
     ])
 }
 
-/// A state dict with one tensor `gat1.W_a.weight` of 2 x 2.
-pub const PICKLE: &[u8] = b"\x80\x02ccollections\nOrderedDict\nq\x00)Rq\x01X\x0f\x00\x00\x00gat1.W_a.weightq\x02ctorch._utils\n\
-_rebuild_tensor_v2\nq\x03((X\x07\x00\x00\x00storageq\x04ctorch\nFloatStorage\nq\x05X\x01\x00\x00\x000q\x06X\x03\x00\x00\x00cpu\
-q\x07K\x04tq\x08QK\x00K\x02K\x02\x86q\x09K\x02K\x01\x86q\x0a\x89h\x00)Rq\x0btq\x0cRq\x0ds.";
+/// A state dict of the three tensors that tell the shape of a model, all of one storage.
+pub fn pickled() -> Vec<u8> {
+    let text = |text: &str| [b"X", &(text.len() as u32).to_le_bytes()[..], text.as_bytes()].concat();
+    let mut bytes = b"\x80\x02ccollections\nOrderedDict\n)R(".to_vec();
+    // Shape and strides.
+    let matrix: &[u8] = b"K\x02K\x02\x86K\x02K\x01\x86";
+    let tensors = [("gat1.W_a.weight", matrix), ("gat1.a_a", b"K\x04\x85K\x01\x85"), ("gat2.W_a.weight", matrix)];
+    for (name, shape) in tensors {
+        bytes.extend(text(name));
+        bytes.extend(b"ctorch._utils\n_rebuild_tensor_v2\n((");
+        bytes.extend([text("storage"), b"ctorch\nFloatStorage\n".to_vec(), text("0"), text("cpu")].concat());
+        bytes.extend([b"K\x04tQK\x00", shape, b"\x89ccollections\nOrderedDict\n)RtR"].concat());
+    }
+    bytes.extend(b"u.");
+    bytes
+}
 
 /// Trees on 24 rows of two columns, one of them with missing values.
 fn fitted() -> (Booster, Forest) {

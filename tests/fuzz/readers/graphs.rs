@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use graphsieve::data::mat::{self, MatOptions};
 use graphsieve::data::synth::{SynthConfig, generate};
 use graphsieve::data::tables::{fit_of, fitted_times, looks_ahead, unknown_categories};
-use graphsieve::graph::{Dataset, read_embeddings};
+use graphsieve::graph::{Dataset, Manifest, read_embeddings};
 use graphsieve::live::RowReader;
 use graphsieve::run::evaluation::{read_anomaly_column, read_probabilities, read_scores};
 
@@ -62,10 +62,7 @@ pub fn graph_toml(bytes: &[u8]) -> bool {
 }
 
 pub fn graph_toml_seeds() -> Vec<Vec<u8>> {
-    let by_hand = "[[node_types]]\nname = \"a\"\ncount = 3\n[[relations]]\nname = \"r\"\nsrc = \"a\"\ndst = \"a\"\nids = \"local\"\n\
-                   stream = \"s\"\nprimary = true\n[[relations]]\nname = \"r_T\"\nsrc = \"a\"\ndst = \"a\"\nreverse_of = \"r\"\n\
-                   [features]\nfile = \"x.npy\"\ndim = 2\ndtype = \"f32\"\n";
-    [of_events("graph.toml"), vec![by_hand.into()]].concat()
+    of_events("graph.toml")
 }
 
 pub fn graph_json(bytes: &[u8]) -> bool {
@@ -78,10 +75,10 @@ pub fn graph_json(bytes: &[u8]) -> bool {
 }
 
 pub fn graph_json_seeds() -> Vec<Vec<u8>> {
-    let text = r#"{"node_types": [{"name": "payment", "count": 9}, {"name": "card", "count": 3}],
-        "relations": [{"name": "paid_with", "src": "card", "dst": "payment", "ids": "local", "one_way": true}],
-        "features": {"file": "X_combined.memmap", "dim": 8, "dtype": "f16"}}"#;
-    vec![text.into()]
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    events(dir.path());
+    let (manifest, _) = Manifest::read(dir.path()).expect("a manifest");
+    vec![serde_json::to_vec(&manifest).expect("plain data")]
 }
 
 pub fn node_counts(bytes: &[u8]) -> bool {
@@ -166,7 +163,7 @@ pub fn npy(bytes: &[u8]) -> bool {
 pub fn npy_seeds() -> Vec<Vec<u8>> {
     let floats: Vec<u8> = [0.5f32, 1.0, -2.0, 0.0].iter().flat_map(|value| value.to_le_bytes()).collect();
     let version_2 = {
-        let mut bytes = array("<f4", "(4,)", &floats);
+        let mut bytes = array("<f4", "(2, 2)", &floats);
         bytes[6] = 2;
         bytes.splice(8..10, 118u32.to_le_bytes());
         bytes
@@ -227,7 +224,7 @@ pub fn mat_seeds() -> Vec<Vec<u8>> {
 }
 
 pub fn mat_packed_seeds() -> Vec<Vec<u8>> {
-    mat_variables()
+    mat_variables()[..1].to_vec()
 }
 
 fn mat_file(variables: &[Vec<u8>]) -> Vec<u8> {
