@@ -6,7 +6,7 @@ use std::sync::Once;
 
 use clap::Parser;
 use graphsieve::cli::{self, Cli, report_error};
-use graphsieve::error::MEMORY_HELP;
+use graphsieve::error::{MEMORY_HELP, is_caught};
 
 fn main() -> ExitCode {
     report_panics();
@@ -44,6 +44,9 @@ fn keep_memory() {
 fn report_panics() {
     static FIRST: Once = Once::new();
     panic::set_hook(Box::new(|panic| {
+        if is_caught() {
+            return;
+        }
         FIRST.call_once(|| {
             let message = panic.payload_as_str().unwrap_or("no message").replace('\n', " ");
             let place = panic.location().map_or_else(String::new, |at| format!(" at {}:{}", at.file(), at.line()));

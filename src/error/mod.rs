@@ -1,5 +1,6 @@
 //! Typed errors: what is wrong, where, what was expected, what was found, and the way out.
 
+mod caught;
 mod nearest;
 mod place;
 
@@ -8,6 +9,8 @@ use std::io;
 use std::iter;
 use std::path::{Path, PathBuf};
 
+pub(crate) use caught::caught;
+pub use caught::is_caught;
 pub(crate) use nearest::{UnknownName, nearest_name};
 pub use place::Place;
 pub(crate) use place::{Snippet, byte_at, line_number};

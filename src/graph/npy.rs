@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use half::f16;
 use memmap2::Mmap;
 use ndarray::{Array2, ArrayBase, Data, Dimension};
-use ndarray_npy::{WritableElement, WriteNpyExt};
+use ndarray_npy::{ViewNpyExt, WritableElement, WriteNpyExt};
 use rayon::prelude::*;
 
 use super::features::Features;
@@ -83,6 +83,13 @@ where
     // Readers expect C order; a transposed view would be written as it lies in memory.
     let array = array.as_standard_layout();
     atomic_write(path, |file| array.write_npy(file).map_err(std::io::Error::other))
+}
+
+/// A view of an array in `bytes`, or what was found instead. The header is read here first: `ndarray-npy` takes as much
+/// memory as it says that it is long.
+pub(crate) fn view_npy<'a, A: ViewNpyExt<'a>>(bytes: &'a [u8]) -> std::result::Result<A, String> {
+    header_of(bytes)?;
+    A::view_npy(bytes).map_err(|fault| fault.to_string())
 }
 
 /// Index of the first value for which `bad` holds; searched in parallel, branch-free inside a block.

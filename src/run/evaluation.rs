@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use ndarray::{ArrayView1, ArrayView2};
-use ndarray_npy::ViewNpyExt;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -13,6 +12,7 @@ use crate::data::split::Split;
 use crate::error::{Error, Result};
 use crate::graph::formats::map_file;
 use crate::graph::json::read_json;
+use crate::graph::npy::view_npy;
 use crate::graph::{Dataset, HeteroGraph};
 use crate::metrics::{self, ClassReport, ConfusionMatrix, Report, predicted_class};
 
@@ -157,9 +157,9 @@ pub fn read_scores(path: &Path, num_nodes: usize) -> Result<Vec<f32>> {
     const HELP: &str = "scores are a float32 array with one score per node, as `graphsieve score` writes it; convert \
                         others with .astype(np.float32)";
     let map = map_file(path)?;
-    let array = ArrayView1::<f32>::view_npy(&map).map_err(|fault| {
+    let array: ArrayView1<f32> = view_npy(&map).map_err(|found| {
         let expected = format!("a .npy array of {num_nodes} float32 numbers");
-        Error::format(path, "array", expected, fault.to_string(), HELP)
+        Error::format(path, "array", expected, found, HELP)
     })?;
     if array.len() != num_nodes {
         let expected = format!("{num_nodes} scores, one per node of the graph");
@@ -181,8 +181,8 @@ pub fn read_anomaly_column(path: &Path, num_nodes: usize) -> Result<Vec<f32>> {
     const HELP: &str = "class probabilities are a float32 array with a row per node, as a node classifier writes it";
     let map = map_file(path)?;
     let expected = format!("a .npy array [{num_nodes}, 2] of float32 numbers");
-    let array = ArrayView2::<f32>::view_npy(&map)
-        .map_err(|fault| Error::format(path, "array", expected.clone(), fault.to_string(), HELP))?;
+    let array: ArrayView2<f32> =
+        view_npy(&map).map_err(|found| Error::format(path, "array", expected.clone(), found, HELP))?;
     if array.dim() != (num_nodes, 2) {
         return Err(Error::format(path, "shape", expected, format!("{:?}", array.dim()), HELP));
     }
@@ -198,9 +198,9 @@ pub fn read_probabilities(path: &Path, num_nodes: usize, num_classes: usize) -> 
     const HELP: &str = "probabilities are a float32 array with a row per node and a column per class, as `graphsieve \
                         score` writes it with a node classifier";
     let map = map_file(path)?;
-    let array = ArrayView2::<f32>::view_npy(&map).map_err(|fault| {
+    let array: ArrayView2<f32> = view_npy(&map).map_err(|found| {
         let expected = format!("a .npy array [{num_nodes}, {num_classes}] of float32 numbers");
-        Error::format(path, "array", expected, fault.to_string(), HELP)
+        Error::format(path, "array", expected, found, HELP)
     })?;
     if array.dim() != (num_nodes, num_classes) {
         let expected = format!("[{num_nodes}, {num_classes}], a row per node and a column per class");

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use burn::tensor::DType;
 use graphsieve_kernels::GraphBackend;
 use ndarray::{Array2, ArrayView2};
-use ndarray_npy::ViewNpyExt;
 
 use super::explain::Explanation;
 use super::explain::names::Names;
@@ -19,6 +18,7 @@ use super::{Computed, ScoreOptions, ScoredRun, Scores};
 use crate::config::{ClassifyConfig, RunConfig};
 use crate::error::{Error, Result};
 use crate::graph::formats::map_file;
+use crate::graph::npy::view_npy;
 use crate::graph::{Dataset, EdgeReading, Features, Filling, HeteroGraph};
 use crate::infer::finite::{check_finite_rows, check_finite_targets};
 use crate::infer::layerwise_classes::class_logits;
@@ -260,5 +260,6 @@ fn trained_as(checkpoint: &Path) -> Result<Option<ClassifyConfig>> {
 /// # Errors
 /// [`Error::Io`] when the file cannot be read.
 pub fn holds_probabilities(path: &Path) -> Result<bool> {
-    Ok(ArrayView2::<f32>::view_npy(&map_file(path)?).is_ok_and(|array| array.ncols() > 1))
+    let map = map_file(path)?;
+    Ok(view_npy::<ArrayView2<f32>>(&map).is_ok_and(|array| array.ncols() > 1))
 }

@@ -29,7 +29,7 @@ use std::time::UNIX_EPOCH;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
-use super::log::{Log, Position, Recovered};
+use super::log::{LAST_NUMBER, Log, Position, Recovered};
 use crate::data::tables::IMPORT_FILE;
 use crate::error::{Error, Result};
 use crate::graph::formats::{atomic_write, is_temporary};
@@ -128,6 +128,10 @@ impl State {
             Some(kept) if kept.version != VERSION => {
                 let found = kept.version.to_string();
                 return Err(Error::format(&file, "version", VERSION.to_string(), found, help));
+            }
+            Some(kept) if kept.position.0.max(kept.base.unwrap_or(0)) > LAST_NUMBER => {
+                let found = format!("position {} and base {:?}", kept.position.0, kept.base);
+                return Err(Error::format(&file, "numbers", "those of a record and of a base", found, help));
             }
             Some(kept) if kept.data != found => {
                 return Err(Error::Data {
@@ -384,7 +388,11 @@ mod tests {
         let (state, log, _) = State::open(&at, &data).unwrap();
         assert!(refused(&data).contains("another process"));
         drop((state, log));
-        for (content, part) in [("{", "line 1"), (r#"{"version":9,"data":"","position":0}"#, "expected 1, found 9")] {
+        for (content, part) in [
+            ("{", "line 1"),
+            (r#"{"version":9,"data":"","position":0}"#, "expected 1, found 9"),
+            (r#"{"version":1,"data":"","position":18446744073709551615}"#, "position 18446744073709551615"),
+        ] {
             fs::write(at.join(FILE), content).unwrap();
             assert!(refused(&data).contains(part), "{}", refused(&data));
         }

@@ -154,15 +154,16 @@ fn read_tree(block: &Block) -> Result<Tree> {
     let inner_values: Vec<f64> = block.list_or_zeros("internal_value", inner)?;
     let inner_weights: Vec<f64> = block.list_or_zeros("internal_weight", inner)?;
     let counts: Vec<u64> = block.list_or_zeros("internal_count", inner)?;
-    let sets = category_sets(block)?;
+    let mut sets = category_sets(block)?;
     let mut nodes = Vec::with_capacity(inner);
     for at in 0..inner {
         let decision = decisions[at];
         let test = if decision & CATEGORICAL_BIT != 0 {
             let number = Some(thresholds[at]).filter(|t| *t >= 0.0 && t.fract() == 0.0);
-            let set = number.and_then(|number| sets.get(number as usize));
-            let bad = || block.bad("threshold", "the number of a category set", thresholds[at], DAMAGED);
-            Test::OneOf(set.ok_or_else(bad)?.clone())
+            // One node alone has a set: a short text in which all have a large one would take any memory.
+            let set = number.and_then(|number| sets.get_mut(number as usize)?.take());
+            let bad = || block.bad("threshold", "the number of a category set of its own", thresholds[at], DAMAGED);
+            Test::OneOf(set.ok_or_else(bad)?)
         } else {
             Test::AtMost(thresholds[at].clamp(f64::MIN, f64::MAX))
         };
@@ -193,7 +194,7 @@ fn child(number: i32) -> Child {
     if number >= 0 { Child::Node(number as u32) } else { Child::Leaf(!number as u32) }
 }
 
-fn category_sets(block: &Block) -> Result<Vec<Vec<u32>>> {
+fn category_sets(block: &Block) -> Result<Vec<Option<Vec<u32>>>> {
     let sets = if block.lines.contains_key("num_cat") { block.number::<u32>("num_cat")? as usize } else { 0 };
     if sets == 0 {
         return Ok(Vec::new());
@@ -204,7 +205,8 @@ fn category_sets(block: &Block) -> Result<Vec<Vec<u32>>> {
         .windows(2)
         .map(|pair| {
             let set = words.get(pair[0]..pair[1]);
-            set.map(<[u32]>::to_vec).ok_or_else(|| block.bad("cat_boundaries", "ascending numbers", pair[1], DAMAGED))
+            set.map(|set| Some(set.to_vec()))
+                .ok_or_else(|| block.bad("cat_boundaries", "ascending numbers", pair[1], DAMAGED))
         })
         .collect()
 }

@@ -205,6 +205,11 @@ fn a_model_whose_files_were_edited_or_cut_or_that_is_of_another_version_is_refus
         *bytes = String::from_utf8_lossy(bytes).replacen("\"format\": 1", "\"format\": 7", 1).into_bytes();
     };
     refused("model.json", &version, &["model.json: format: expected version 1, found 7, of graphsieve"]);
+    // It has no end.
+    let elsewhere = |bytes: &mut Vec<u8>| {
+        *bytes = String::from_utf8_lossy(bytes).replacen("\"calibration.json\"", "\"/dev/zero\"", 1).into_bytes();
+    };
+    refused("model.json", &elsewhere, &["model.json: files: expected paths within the run, found \"/dev/zero\""]);
     sandbox.succeeds(["--quiet", "score", &run]);
 }
 

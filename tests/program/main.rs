@@ -25,6 +25,7 @@ mod figures;
 mod first_contact;
 #[cfg(target_os = "linux")]
 mod full_disk;
+mod fuzz;
 mod golden;
 mod harness;
 mod import;

@@ -17,10 +17,14 @@ use parquet::schema::types::{ColumnDescriptor, SchemaDescriptor, Type};
 
 use super::cells::{Batch, BatchBuilder, find_columns};
 use super::input::{Limits, open};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, caught};
 
 /// Rows that are unpacked at once; few, so that long cells do not fill the memory before they are refused.
 const ROWS: usize = 1 << 12;
+
+/// Bytes of a decimal number, and its digits behind the point. Parquet's own types have 38 digits; the time that many take
+/// grows as their square.
+const MAX_DIGITS: usize = 256;
 
 /// A file whose groups of rows are read one by one, each by any thread.
 pub(super) struct Groups {
@@ -89,8 +93,13 @@ fn damaged(path: &Path, place: String, fault: ParquetError) -> Error {
 
 fn metadata_of(path: &Path) -> Result<(ParquetMetaData, u64)> {
     let (file, size) = open(path)?;
-    let metadata = ParquetMetaDataReader::new().parse_and_finish(&file);
+    let metadata = unless_it_panics(|| ParquetMetaDataReader::new().parse_and_finish(&file));
     Ok((metadata.map_err(|fault| damaged(path, "footer".into(), fault))?, size))
+}
+
+/// What the `parquet` crate reads. It panics on some damaged pages.
+fn unless_it_panics<T>(read: impl FnOnce() -> parquet::errors::Result<T>) -> parquet::errors::Result<T> {
+    caught(read).unwrap_or_else(|message| Err(ParquetError::General(message)))
 }
 
 /// The first leaf of the column at a position.
@@ -171,7 +180,8 @@ impl Groups {
         let mut left = group.num_rows().max(0) as usize;
         let mut readers = Vec::with_capacity(self.columns.len());
         for (&(leaf, _), name) in self.columns.iter().zip(names.iter()) {
-            let pages = SerializedPageReader::new(Arc::clone(&file), group.column(leaf), left, None);
+            let pages =
+                unless_it_panics(|| SerializedPageReader::new(Arc::clone(&file), group.column(leaf), left, None));
             let pages = pages.map_err(|fault| damaged(place(row, name), fault))?;
             readers.push(get_column_reader(schema.column(leaf), Box::new(pages)));
         }
@@ -258,7 +268,8 @@ impl Meaning {
             TimeUnit::MICROS => 1_000_000,
             TimeUnit::NANOS => 1_000_000_000,
         };
-        let decimal = || usize::try_from(column.type_scale()).ok().map(Self::Decimal);
+        let scale = || usize::try_from(column.type_scale()).ok().filter(|&scale| scale <= MAX_DIGITS);
+        let decimal = || scale().map(Self::Decimal);
         // Old files have converted types only.
         let named = match (column.logical_type_ref(), column.converted_type()) {
             (Some(LogicalType::Decimal(_)), _) | (None, ConvertedType::DECIMAL) => decimal()?,
@@ -319,7 +330,9 @@ impl Meaning {
     fn write_bytes(self, text: &mut String, bytes: &[u8]) {
         match (self, bytes) {
             (Self::Half, &[low, high]) => write_float(text, half::f16::from_le_bytes([low, high]).to_f32()),
-            (Self::Decimal(scale), _) => write_decimal(text, bytes, scale),
+            (Self::Decimal(scale), _) if bytes.len() <= MAX_DIGITS => write_decimal(text, bytes, scale),
+            // The text says why it is no number.
+            (Self::Decimal(_), _) => write(text, format_args!("a number of {} bytes", bytes.len())),
             _ => {}
         }
     }
@@ -429,7 +442,7 @@ fn for_each<T: DataType>(
     mut see: impl FnMut(Option<&T::T>) -> Result<()>,
 ) -> Read {
     let (mut values, mut levels) = (Vec::with_capacity(rows), Vec::new());
-    let records = match reader.read_records(rows, Some(&mut levels), None, &mut values) {
+    let records = match unless_it_panics(|| reader.read_records(rows, Some(&mut levels), None, &mut values)) {
         Ok((records, ..)) => records,
         Err(fault) => return Ok(Err(fault)),
     };

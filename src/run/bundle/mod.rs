@@ -24,7 +24,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -304,6 +304,11 @@ impl Bundle {
     pub fn open(run: &Path) -> Result<Option<Self>> {
         let Some(bundle) = Self::read(run)? else { return Ok(None) };
         for (name, known) in &bundle.files {
+            // What lies elsewhere is no file of the run, and may be one without an end.
+            if !Path::new(name).components().all(|part| matches!(part, Component::Normal(_))) {
+                let file = run.join(MODEL_FILE);
+                return Err(Error::format(file, "files", "paths within the run", format!("{name:?}"), CHANGED));
+            }
             known.check(&run.join(name), CHANGED)?;
         }
         Ok(Some(bundle))

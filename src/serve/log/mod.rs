@@ -39,6 +39,7 @@ use serde::{Deserialize, Serialize};
 use self::keys::{Keys, is_kept};
 pub use self::record::{Ends, Record};
 pub use self::segment::Key;
+pub(super) use self::segment::LAST_NUMBER;
 use self::segment::{Frame, Piece, Segment, pieces};
 use crate::error::{Error, Result};
 use crate::graph::formats::{is_temporary, sync_directory};

@@ -21,6 +21,8 @@ use crate::graph::formats::{atomic_write, parent_of, sync_directory};
 const MARK: [u8; 4] = *b"gsl\x01";
 const HEAD: usize = 12;
 const EXTENSION: &str = "log";
+/// No log comes to this number of a record; behind a damaged one there would be none to count on with.
+pub(in crate::serve) const LAST_NUMBER: u64 = 1 << 62;
 
 /// A key of a client and what tells whether it comes again with the same request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,6 +98,9 @@ impl<'b> Frame<'b> {
         let first = u64::from_le_bytes(take(&mut rest)?);
         let received = i64::from_le_bytes(take(&mut rest)?);
         let count = u32::from_le_bytes(take(&mut rest)?);
+        if first > LAST_NUMBER {
+            return None;
+        }
         let length = u32::from_le_bytes(take(&mut rest)?);
         let key = match split(&mut rest, length as usize)? {
             [] => None,
@@ -172,7 +177,7 @@ impl Segment {
             let path = entry.map_err(failed)?.path();
             let is_log = path.extension().is_some_and(|extension| extension == EXTENSION);
             let first = path.file_stem().and_then(|stem| stem.to_str()?.parse().ok());
-            found.extend(first.filter(|_| is_log).map(|first| (first, path)));
+            found.extend(first.filter(|&first| is_log && first <= LAST_NUMBER).map(|first| (first, path)));
         }
         found.sort_unstable();
         Ok(found)

@@ -53,7 +53,8 @@ const LEVEL: i32 = 6;
 
 /// How many times its size a file may unpack to, beyond [`HARMLESS_BYTES`].
 const MAX_RATIO: u64 = 1000;
-const HARMLESS_BYTES: u64 = 1 << 28;
+/// Its columns become numbers of eight bytes and nodes: together below a gigabyte.
+const HARMLESS_BYTES: u64 = 1 << 25;
 
 const HELP: &str = "the file is damaged or incomplete; copy it again, or train again";
 

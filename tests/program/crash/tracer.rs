@@ -232,6 +232,7 @@ fn let_be_traced(command: &mut Command) {
         let outcomes = [
             // SAFETY: system calls on numbers and on a filter that is there until the end of this process.
             || unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) },
+            // SAFETY: as above.
             || unsafe { libc::ptrace(libc::PTRACE_TRACEME) as c_int },
         ];
         if outcomes.iter().any(|outcome| outcome() == -1) {

@@ -121,6 +121,8 @@ fn a_damaged_text_is_refused_with_its_place() {
         (text.replace("num_tree_per_iteration=1", "num_tree_per_iteration=3"), "num_tree_per_iteration"),
         (text.replace("sigmoid:1", "sigmoid:2"), "objective"),
         (text.replacen("leaf_value=", "leaf_value=x ", 1), "leaf_value"),
+        // The set of another node.
+        (text.replacen("0.56699177432149861 1 ", "0.56699177432149861 0 ", 1), "threshold"),
     ] {
         let error = Booster::from_lightgbm_text(&broken).unwrap_err().to_string();
         assert!(error.contains(place) && error.contains("help"), "{error}");
