@@ -434,6 +434,14 @@ impl<B: GraphBackend> TableModel<B> {
         walks.max(wavelets).max(stage2).max(1)
     }
 
+    /// How many edges from a node the nodes are whose embeddings of Stage 1 its columns read.
+    pub fn embeddings_within(&self) -> usize {
+        match self.by_stage2() {
+            true => TripleStreamGat::<B>::LAYERS,
+            false => usize::from(self.inputs.reconstruction),
+        }
+    }
+
     /// The labels that are read, for a `dataset` that was read from `data`.
     ///
     /// # Errors
@@ -485,7 +493,8 @@ impl<B: GraphBackend> TableModel<B> {
         Ok(table)
     }
 
-    /// The rows of some nodes alone; of Stage 1 and 2 no more is computed than they need.
+    /// The rows of some nodes alone; of Stage 1 and 2 no more is computed than they need: `embeddings` has those of
+    /// given nodes, in their order, or of all.
     ///
     /// # Errors
     /// As for [`table`](Self::table).
@@ -494,16 +503,17 @@ impl<B: GraphBackend> TableModel<B> {
         dataset: &Dataset,
         data: &Path,
         labels: &TableLabels,
-        embeddings: impl FnOnce() -> Result<Features>,
+        embeddings: impl FnOnce(Option<&[u32]>) -> Result<Features>,
         nodes: &[u32],
     ) -> Result<FeatureTable> {
         let (inputs, graph, spill) = (&self.inputs, &dataset.graph, &Spill::default());
         let (of, missing) = (&inputs.neighbourhood, self.missing.as_deref());
         let table = neighbourhood_lacking::<B>((dataset, None), data, of, missing, spill, &self.device)?;
         let mut table = table.rows(nodes);
-        let z = self.reads_embeddings().then(embeddings).transpose()?;
+        let own = (self.embeddings_within() == 0).then_some(nodes);
+        let z = self.reads_embeddings().then(|| embeddings(own)).transpose()?;
         if let (true, Some(z)) = (inputs.embedding, &z) {
-            table.append(EMBEDDING, z.select(nodes))?;
+            table.append(EMBEDDING, if own.is_some() { z.clone() } else { z.select(nodes) })?;
         }
         if let (true, Some(z)) = (inputs.reconstruction, &z) {
             let error = reconstruction_error(graph, z.as_f32());

@@ -159,7 +159,7 @@ impl<B: GraphBackend> AttentionParts<B> {
     /// What the network starts from, and the labels that it reads.
     fn input_of(&self, part: &Part, all: &OfAll) -> Result<(Features, Option<KnownLabels>)> {
         let features = match &self.growing {
-            Some(growing) => growing.of_part(part, all.rows())?,
+            Some(growing) => growing.of_part(part, all.rows(), None)?,
             None => {
                 let (from, width) = ((&part.dataset, &*self.data), self.network.spec().given());
                 self.input.read::<B>(from, width, (&Spill::default(), &self.device))?
