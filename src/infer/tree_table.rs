@@ -521,10 +521,19 @@ impl<B: GraphBackend> TableModel<B> {
         }
         if !self.folds.is_empty() {
             let z = z.filter(|_| self.by_stage2());
-            let folds = self.folds.iter().zip(&labels.folds);
-            let outputs =
-                folds.map(|(fold, known)| fold.target_output(z.as_ref(), dataset, data, known.as_ref(), nodes));
-            let (scores, embeddings) = Stage2Output::mean(&outputs.collect::<Result<Vec<_>>>()?, spill)?;
+            let (mut outputs, mut on_device) = (Vec::with_capacity(self.folds.len()), None);
+            for (fold, known) in self.folds.iter().zip(&labels.folds) {
+                let edges = &fold.network.spec().edges;
+                let graph = match on_device.take().filter(|(read, _)| *read == edges) {
+                    Some((_, graph)) => graph,
+                    None => fold.network.uploaded(dataset)?,
+                };
+                let features = fold.input(z.as_ref(), dataset, data)?;
+                let of = fold.network.target_scores(&graph, &features, known.as_ref(), nodes, true)?;
+                outputs.push(Stage2Output { scores: of.scores, embeddings: of.embeddings });
+                on_device = Some((edges, graph));
+            }
+            let (scores, embeddings) = Stage2Output::mean(&outputs, spill)?;
             append_stage2(&mut table, inputs, &Stage2Output { scores, embeddings: embeddings.finish()? })?;
         }
         if let Some(known) = &labels.own {
@@ -615,20 +624,6 @@ impl<B: GraphBackend> Fold<B> {
             }
             None => network.scores(&graph, &features, known, true)?,
         };
-        Ok(Stage2Output { scores, embeddings })
-    }
-
-    /// The same of some nodes.
-    fn target_output(
-        &self,
-        embeddings: Option<&Features>,
-        dataset: &Dataset,
-        data: &Path,
-        known: Option<&KnownLabels>,
-        nodes: &[u32],
-    ) -> Result<Stage2Output> {
-        let (graph, features) = (self.network.graph_of(dataset)?, self.input(embeddings, dataset, data)?);
-        let HostScored { scores, embeddings } = self.network.target_scores(&graph, &features, known, nodes, true)?;
         Ok(Stage2Output { scores, embeddings })
     }
 

@@ -190,7 +190,7 @@ impl<B: GraphBackend> PartModel<B> for AttentionParts<B> {
 
     fn scores(&self, part: &Part, all: &OfAll) -> Result<Vec<f32>> {
         let (features, known) = self.input_of(part, all)?;
-        let graph = self.network.graph_of(&part.dataset)?;
+        let graph = self.network.uploaded(&part.dataset)?;
         Ok(self.network.target_scores(&graph, &features, known.as_ref(), &part.targets, false)?.scores)
     }
 
