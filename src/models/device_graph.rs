@@ -251,7 +251,7 @@ pub fn upload_features<B: Backend>(
     let width = features.dim();
     match features.values() {
         FeatureValues::Half(values) if dtype == DType::F32 && values.len() <= FEW => {
-            let mut wide = vec![0.0; values.len()];
+            let mut wide = vec![0f32; values.len()];
             values.convert_to_f32_slice(&mut wide);
             Ok(upload_as_stored(node_types, width, DType::F32, dtype, device, &wide))
         }
