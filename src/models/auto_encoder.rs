@@ -424,7 +424,46 @@ impl<B: GraphBackend> ConvolutionLayer<B> {
 
 #[cfg(test)]
 mod tests {
+    use burn::tensor::Distribution;
+    use burn_flex::{Flex, FlexDevice};
+
     use super::*;
+    use crate::graph::{Adjacency, RelationSpec};
+    use crate::models::parameters::rows_to_host;
+
+    #[test]
+    fn rows_of_a_field_are_those_of_the_whole_graph_to_the_bit() {
+        let relation = |name: &str, src, sources: usize, edges: &[(u32, u32)]| RelationSpec {
+            name: name.into(),
+            src,
+            dst: 1,
+            stream: name.into(),
+            primary: true,
+            adjacency: Adjacency::from_edges(40, sources, edges),
+        };
+        let used: Vec<(u32, u32)> = (0..40).map(|at| (at, at % 6)).collect();
+        let next: Vec<(u32, u32)> = (0..40).flat_map(|at| [3, 5, 11].map(|step| (at, (at * 7 + step) % 40))).collect();
+        let types = vec![("card".into(), 6), ("payment".into(), 40)];
+        let graph = HeteroGraph::new(types, vec![relation("used", 0, 6, &used), relation("next", 1, 40, &next)]);
+        let (graph, device) = (graph.unwrap(), FlexDevice);
+        let on_device = DeviceGraph::<Flex>::upload(&graph, &device).unwrap();
+        let x = |rows: usize| Tensor::<Flex, 2>::random([rows, 5], Distribution::Normal(0.0, 1.0), &device);
+        let x = vec![x(6), x(40)];
+        for causal in [false, true] {
+            let spec = AutoEncoderSpec::of(&Stage1Model { hidden: 8, out: 4, edge_weights: false }, &graph, 5, causal);
+            let model = TripleStreamGae::<Flex>::new(&spec, &mut Parameters::from_seed(1, &device)).unwrap();
+            let normalisation = Normalisation::of(&graph, causal, &device);
+            let (inputs, all) =
+                (Inputs::new(&on_device, &normalisation, x.clone(), None), ReceptiveField::all(&on_device));
+            let whole = rows_to_host(model.embed(&on_device, &all, &normalisation, &inputs));
+            let field = ReceptiveField::of_rows(&on_device, Some(vec![vec![], vec![3, 17]]), |_| None, &device);
+            assert!(field.rows(&on_device, 1, 1) < 40 && field.rows(&on_device, 1, 0) < 6);
+            let inputs = Inputs::of(&on_device, &field, &normalisation, x.clone(), None);
+            let some = rows_to_host(model.embed(&on_device, &field, &normalisation, &inputs));
+            let bits = |rows: &[f32]| rows.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
+            assert_eq!(bits(&some), [6 + 3, 6 + 17].map(|node| bits(&whole[node * 4..][..4])).concat());
+        }
+    }
 
     #[test]
     fn a_checkpoint_without_weights_is_as_it_was_before_there_were_any() {
