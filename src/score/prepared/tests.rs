@@ -195,7 +195,7 @@ impl Fixture {
             stage2_score: true,
             stage2_embedding: true,
             label_share,
-            folds: if own { folds[..1].into() } else { folds.into() },
+            folds: folds[..if own { 1 } else { 2 }].to_vec(),
         };
         let mut config = Stage3Config::new(self.data());
         let of_features = |config: Stage2Config| {
