@@ -47,12 +47,28 @@ impl<'a> Neighbourhood<'a> {
                 help: "give the features of this graph".into(),
             });
         }
-        let views = views(graph, config)?;
+        Ok(Self::over(views(graph, config)?, features, config))
+    }
+
+    /// The columns of some rows alone, where `config` asks for none that looks at neighbours.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for a setting out of range.
+    ///
+    /// # Panics
+    /// For other columns.
+    pub fn alone(features: &'a Features, config: &NeighbourhoodConfig) -> Result<Self> {
+        config.check()?;
+        assert!(!config.looks_at_neighbours(), "Neighbourhood::alone: expected no column of neighbours");
+        Ok(Self::over(Vec::new(), features, config))
+    }
+
+    fn over(views: Vec<View>, features: &'a Features, config: &NeighbourhoodConfig) -> Self {
         let missing = vec![false; features.dim()];
         let (columns, first) = (Vec::new(), HashMap::new());
         let mut plan = Self { features, config: config.clone(), views, missing, columns, first };
         plan.lay_out();
-        Ok(plan)
+        plan
     }
 
     /// With columns that are taken for such as lack values, be it that all are here: a row of a part of a graph is then

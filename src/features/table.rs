@@ -1,5 +1,6 @@
 //! A feature matrix with named columns.
 
+use std::collections::HashSet;
 use std::ops::Range;
 
 use rayon::prelude::*;
@@ -199,7 +200,8 @@ impl FeatureTable {
     pub(crate) fn join(&mut self, new: Vec<Column>, values: Features) -> Result<Range<usize>> {
         let expected = [self.rows, new.len()];
         assert_eq!([values.num_rows(), values.dim()], expected, "FeatureTable: expected a row per node");
-        if let Some(column) = new.iter().find(|new| self.columns.iter().any(|column| column.name == new.name)) {
+        let known: HashSet<&str> = self.columns.iter().map(|column| column.name.as_str()).collect();
+        if let Some(column) = new.iter().find(|new| known.contains(new.name.as_str())) {
             return Err(Error::Data {
                 what: format!("block `{}`", column.block),
                 expected: "a new name".into(),

@@ -92,12 +92,7 @@ pub fn target_scores<B: GraphBackend>(
         let mut wanted: Vec<u32> = places.iter().map(|&at| targets[at]).collect();
         wanted.sort_unstable();
         wanted.dedup();
-        let of_type = |t: &NodeType| {
-            let [first, end] =
-                [t.offset, t.offset + t.count].map(|id| wanted.partition_point(|&node| (node as usize) < id));
-            wanted[first..end].iter().map(|&node| node - t.offset as u32).collect()
-        };
-        let of_types = graph.node_types.iter().map(of_type).collect();
+        let of_types = by_type(&graph.node_types, &wanted);
         let field = ReceptiveField::of_rows(graph, Some(of_types), |_| None, &x[0].device());
         let h = model.embed(graph, &field, x, Pass::default());
         let logits = to_host(model.logits(h.iter().cloned()));
@@ -110,6 +105,15 @@ pub fn target_scores<B: GraphBackend>(
         }
     }
     Ok(HostScored { scores, embeddings: Features::from_f32(rows, targets.len(), width) })
+}
+
+/// Nodes in ascending order of their global ids by type, numbered within it.
+pub fn by_type(types: &[NodeType], nodes: &[u32]) -> Vec<Vec<u32>> {
+    let of_type = |t: &NodeType| {
+        let [first, end] = [t.offset, t.offset + t.count].map(|id| nodes.partition_point(|&node| (node as usize) < id));
+        nodes[first..end].iter().map(|&node| node - t.offset as u32).collect()
+    };
+    types.iter().map(of_type).collect()
 }
 
 /// What `scored` makes of the input `x` with labels that are `known` beside it, where there are any: in as many passes

@@ -1,5 +1,6 @@
 //! Stage 1 on any graph with the node types, streams and feature columns that it was trained on.
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
@@ -9,7 +10,7 @@ use graphsieve_kernels::GraphBackend;
 use crate::config::{EMBEDDINGS_FILE, RunConfig, Stage1Config, Stage2Input, embeddings_at};
 use crate::error::{Error, Result};
 use crate::graph::{Adjacency, Dataset, Features, Filling, HeteroGraph, Spill};
-use crate::infer::attention::{check_width, input_features};
+use crate::infer::attention::{by_type, check_width, input_features};
 use crate::infer::finite::check_finite_features;
 use crate::infer::layerwise_embeddings::embeddings;
 use crate::infer::plan;
@@ -95,7 +96,7 @@ impl Stage1 {
             let spill = spill.or_gigabytes(most);
             embeddings(&encoder.model, &normalisation, &features, encoder.storage, (None, &spill), device)?
         } else {
-            encoder.of_all(&graph, &features)?
+            encoder.of_rows(&graph, &features, None)?
         };
         check_finite_features("the embedding", &z, dataset)?;
         Ok(z)
@@ -120,13 +121,15 @@ impl<B: GraphBackend> Encoder<B> {
         TripleStreamGae::<B>::LAYERS + usize::from(!self.spec.causal)
     }
 
-    /// Embeddings of all nodes of `dataset`, as [`Stage1::embed`] makes them, the whole graph at once.
+    /// Embeddings of some nodes of `dataset`, given in ascending order, as [`Stage1::embed`] makes them; of all others
+    /// no more is computed than they need.
     ///
     /// # Errors
     /// As for [`Stage1::embed`].
-    pub fn embed(&self, dataset: &Dataset, data: &Path) -> Result<Features> {
+    fn embed(&self, dataset: &Dataset, data: &Path, nodes: &[u32]) -> Result<Features> {
         let (graph, features) = self.read(dataset, data)?;
-        self.of_all(&graph, &features)
+        let nodes = Some(by_type(graph.node_types(), nodes));
+        self.of_rows(&graph, &features, nodes)
     }
 
     /// Graph and features of some data as the layers read them.
@@ -144,16 +147,20 @@ impl<B: GraphBackend> Encoder<B> {
         Ok((graph, features))
     }
 
-    fn of_all(&self, graph: &HeteroGraph, features: &Features) -> Result<Features> {
+    /// The embeddings of some nodes, type by type, numbered within their types in ascending order; of all without a
+    /// list.
+    fn of_rows(&self, graph: &HeteroGraph, features: &Features, nodes: Option<Vec<Vec<u32>>>) -> Result<Features> {
         let device = &self.device;
+        let count = nodes.as_ref().map_or(graph.num_nodes(), |nodes| nodes.iter().map(Vec::len).sum());
         let x: Vec<Tensor<B, 2>> = upload_features(graph.node_types(), features, self.storage, device)?;
         let on_device = DeviceGraph::<B>::upload(graph, device)?;
         let normalisation = Normalisation::of(graph, self.spec.causal, device);
-        let inputs = Inputs::new(&on_device, &normalisation, x, self.chunk_rows);
-        let z = self.model.embed(&on_device, &ReceptiveField::all(&on_device), &normalisation, &inputs);
+        let field = ReceptiveField::of_rows(&on_device, nodes, |_| None, device);
+        let inputs = Inputs::of(&on_device, &field, &normalisation, x, self.chunk_rows);
+        let z = self.model.embed(&on_device, &field, &normalisation, &inputs);
         let values = rows_to_host(z);
         check_device()?;
-        Ok(Features::from_f32(values, graph.num_nodes(), self.spec.output))
+        Ok(Features::from_f32(values, count, self.spec.output))
     }
 }
 
@@ -213,16 +220,23 @@ impl<B: GraphBackend> Growing<B> {
         }
     }
 
-    /// Embeddings of the nodes of a part: rows of `all` for those that it has, made for the others.
+    /// Embeddings of some nodes of a part, in their order, or of all: rows of `all` for those that it has, made for the
+    /// others.
     ///
     /// # Errors
-    /// New nodes where there are no weights; as for [`Encoder::embed`].
-    pub fn of_part(&self, part: &Part, all: &Features) -> Result<Features> {
-        let [nodes, width] = [part.refreshed.len(), all.dim()];
-        let known = |node: &Option<u32>| node.map(|node| node as usize).filter(|&node| node < all.num_rows());
-        let made = match (part.refreshed.iter().all(|node| known(node).is_some()), &self.stage1) {
+    /// New nodes where there are no weights; as for [`Stage1::embed`].
+    pub fn of_part(&self, part: &Part, all: &Features, nodes: Option<&[u32]>) -> Result<Features> {
+        let nodes = nodes.map_or_else(|| Cow::Owned((0..part.refreshed.len() as u32).collect()), Cow::Borrowed);
+        let known = |node: u32| {
+            let row = part.refreshed[node as usize]? as usize;
+            (row < all.num_rows()).then_some(row)
+        };
+        let mut new: Vec<u32> = nodes.iter().copied().filter(|&node| known(node).is_none()).collect();
+        new.sort_unstable();
+        new.dedup();
+        let made = match (new.is_empty(), &self.stage1) {
             (true, _) => None,
-            (false, Some((_, encoder))) => Some(encoder.embed(&part.dataset, &self.data)?),
+            (false, Some((_, encoder))) => Some(encoder.embed(&part.dataset, &self.data, &new)?),
             (false, None) => {
                 let help = "serve a run that keeps its Stage 1 (stage1/), as trainings of this version do, or a model \
                             that reads features";
@@ -230,15 +244,15 @@ impl<B: GraphBackend> Growing<B> {
                 return Err(Error::format(self.source.place(), "embeddings", expected, "an array alone", help));
             }
         };
-        let mut rows = Vec::with_capacity(nodes * width);
-        for (at, node) in part.refreshed.iter().enumerate() {
+        let mut rows = Vec::with_capacity(nodes.len() * all.dim());
+        for &node in &*nodes {
             match (known(node), &made) {
-                (Some(node), _) => rows.extend(all.row(node)),
-                (None, Some(made)) => rows.extend(made.row(at)),
+                (Some(row), _) => rows.extend(all.row(row)),
+                (None, Some(made)) => rows.extend(made.row(new.partition_point(|&other| other < node))),
                 (None, None) => unreachable!("a new node has its embedding made"),
             }
         }
-        Ok(Features::from_f32(rows, nodes, width))
+        Ok(Features::from_f32(rows, nodes.len(), all.dim()))
     }
 }
 

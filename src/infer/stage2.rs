@@ -10,7 +10,7 @@ use super::attention::{for_graph, graph_for, host_scores, target_scores};
 use super::layerwise::{HostScored, Replica};
 use crate::config::Stage2Config;
 use crate::error::Result;
-use crate::graph::{Dataset, Features, HeteroGraph};
+use crate::graph::{Dataset, Features, HeteroGraph, NodeType};
 use crate::models::attention::{AttentionSpec, TripleStreamGat};
 use crate::models::device_graph::{DeviceGraph, upload_features};
 use crate::models::parameters::{HostTensor, Parameters};
@@ -72,6 +72,14 @@ impl<B: GraphBackend> Stage2<B> {
         graph_for(&self.spec, dataset)
     }
 
+    /// The same on the device: it serves every network that reads the same of edges.
+    ///
+    /// # Errors
+    /// As for [`graph_for`]; what does not fit the device.
+    pub fn uploaded(&self, dataset: &Dataset) -> Result<DeviceGraph<B>> {
+        DeviceGraph::upload(&self.graph_of(dataset)?, &self.device)
+    }
+
     /// Scores of all nodes of a graph, the whole of it at once; a model that reads labels has those that are `known`.
     ///
     /// # Errors
@@ -83,7 +91,8 @@ impl<B: GraphBackend> Stage2<B> {
         known: Option<&KnownLabels>,
         embeddings: bool,
     ) -> Result<HostScored> {
-        let (graph, x) = self.upload(graph, features)?;
+        let x = self.input(graph.node_types(), features)?;
+        let graph = DeviceGraph::upload(graph, &self.device)?;
         host_scores(&self.model, &graph, &x, known, None, self.chunk_rows, embeddings)
     }
 
@@ -93,18 +102,17 @@ impl<B: GraphBackend> Stage2<B> {
     /// As for [`scores`](Self::scores).
     pub fn target_scores(
         &self,
-        graph: &HeteroGraph,
+        graph: &DeviceGraph<B>,
         features: &Features,
         known: Option<&KnownLabels>,
         targets: &[u32],
         embeddings: bool,
     ) -> Result<HostScored> {
-        let (graph, x) = self.upload(graph, features)?;
-        target_scores(&self.model, &graph, &x, known, targets, embeddings)
+        let x = self.input(&graph.node_types, features)?;
+        target_scores(&self.model, graph, &x, known, targets, embeddings)
     }
 
-    fn upload(&self, graph: &HeteroGraph, features: &Features) -> Result<(DeviceGraph<B>, Vec<Tensor<B, 2>>)> {
-        let x = upload_features(graph.node_types(), features, self.storage, &self.device)?;
-        Ok((DeviceGraph::upload(graph, &self.device)?, x))
+    fn input(&self, types: &[NodeType], features: &Features) -> Result<Vec<Tensor<B, 2>>> {
+        upload_features(types, features, self.storage, &self.device)
     }
 }

@@ -20,8 +20,8 @@ use crate::features::{
 };
 use crate::graph::{Dataset, Events, Features, Filling, HeteroGraph, MatrixWriter, Spill, Subset};
 use crate::metrics::softplus;
-use crate::models::attention::{TripleStreamGat, reads_ages};
-use crate::models::device_graph::check_device;
+use crate::models::attention::{AttentionSpec, TripleStreamGat, reads_ages};
+use crate::models::device_graph::{DeviceGraph, check_device};
 use crate::models::tree_ensemble::{TreeCheckpoint, TreeInputs};
 use crate::models::weights::{ModelSpec, Weights};
 use crate::run::known_labels::KnownLabels;
@@ -115,11 +115,7 @@ fn neighbourhood_lacking<B: GraphBackend>(
     device: &B::Device,
 ) -> Result<FeatureTable> {
     let seen = part.map_or(dataset, |part| &part.dataset);
-    let features = seen.features.as_ref().ok_or_else(|| {
-        let help = "trees read the features of nodes; add them to the data directory";
-        Error::format(path, "features", "a feature file", "none", help)
-    })?;
-    let plan = Neighbourhood::new(&seen.graph, features, config)?;
+    let plan = Neighbourhood::new(&seen.graph, features_of(seen, path)?, config)?;
     let plan = match missing {
         Some(missing) => plan.with_missing(missing),
         None => plan,
@@ -138,6 +134,30 @@ fn neighbourhood_lacking<B: GraphBackend>(
         table.join(edges.columns().to_vec(), values)?;
     }
     Ok(table)
+}
+
+/// The rows of some nodes in the same; of others nothing is copied that no column looks at.
+fn neighbourhood_rows<B: GraphBackend>(
+    dataset: &Dataset,
+    path: &Path,
+    config: &NeighbourhoodConfig,
+    missing: Option<&[bool]>,
+    nodes: &[u32],
+    device: &B::Device,
+) -> Result<FeatureTable> {
+    let spill = &Spill::default();
+    if config.looks_at_neighbours() || config.edge_values {
+        return Ok(neighbourhood_lacking::<B>((dataset, None), path, config, missing, spill, device)?.rows(nodes));
+    }
+    let own = features_of(dataset, path)?.select(nodes);
+    Neighbourhood::alone(&own, config)?.table::<B>(device, Execution::default())
+}
+
+fn features_of<'a>(dataset: &'a Dataset, path: &Path) -> Result<&'a Features> {
+    dataset.features.as_ref().ok_or_else(|| {
+        let help = "trees read the features of nodes; add them to the data directory";
+        Error::format(path, "features", "a feature file", "none", help)
+    })
 }
 
 /// Bytes of the tables that are kept for other trainings.
@@ -434,6 +454,14 @@ impl<B: GraphBackend> TableModel<B> {
         walks.max(wavelets).max(stage2).max(1)
     }
 
+    /// How many edges from a node the nodes are whose embeddings of Stage 1 its columns read.
+    pub fn embeddings_within(&self) -> usize {
+        match self.by_stage2() {
+            true => TripleStreamGat::<B>::LAYERS,
+            false => usize::from(self.inputs.reconstruction),
+        }
+    }
+
     /// The labels that are read, for a `dataset` that was read from `data`.
     ///
     /// # Errors
@@ -485,7 +513,8 @@ impl<B: GraphBackend> TableModel<B> {
         Ok(table)
     }
 
-    /// The rows of some nodes alone; of Stage 1 and 2 no more is computed than they need.
+    /// The rows of some nodes alone; of Stage 1 and 2 no more is computed than they need: `embeddings` has those of
+    /// given nodes, in their order, or of all.
     ///
     /// # Errors
     /// As for [`table`](Self::table).
@@ -494,16 +523,16 @@ impl<B: GraphBackend> TableModel<B> {
         dataset: &Dataset,
         data: &Path,
         labels: &TableLabels,
-        embeddings: impl FnOnce() -> Result<Features>,
+        embeddings: impl FnOnce(Option<&[u32]>) -> Result<Features>,
         nodes: &[u32],
     ) -> Result<FeatureTable> {
         let (inputs, graph, spill) = (&self.inputs, &dataset.graph, &Spill::default());
         let (of, missing) = (&inputs.neighbourhood, self.missing.as_deref());
-        let table = neighbourhood_lacking::<B>((dataset, None), data, of, missing, spill, &self.device)?;
-        let mut table = table.rows(nodes);
-        let z = self.reads_embeddings().then(embeddings).transpose()?;
+        let mut table = neighbourhood_rows::<B>(dataset, data, of, missing, nodes, &self.device)?;
+        let own = (self.embeddings_within() == 0).then_some(nodes);
+        let z = self.reads_embeddings().then(|| embeddings(own)).transpose()?;
         if let (true, Some(z)) = (inputs.embedding, &z) {
-            table.append(EMBEDDING, z.select(nodes))?;
+            table.append(EMBEDDING, if own.is_some() { z.clone() } else { z.select(nodes) })?;
         }
         if let (true, Some(z)) = (inputs.reconstruction, &z) {
             let error = reconstruction_error(graph, z.as_f32());
@@ -511,10 +540,20 @@ impl<B: GraphBackend> TableModel<B> {
         }
         if !self.folds.is_empty() {
             let z = z.filter(|_| self.by_stage2());
-            let folds = self.folds.iter().zip(&labels.folds);
-            let outputs =
-                folds.map(|(fold, known)| fold.target_output(z.as_ref(), dataset, data, known.as_ref(), nodes));
-            let (scores, embeddings) = Stage2Output::mean(&outputs.collect::<Result<Vec<_>>>()?, spill)?;
+            let mut outputs = Vec::with_capacity(self.folds.len());
+            let mut on_device: Option<(&AttentionSpec, DeviceGraph<B>)> = None;
+            for (fold, known) in self.folds.iter().zip(&labels.folds) {
+                let spec = fold.network.spec();
+                let graph = match on_device.take().filter(|(of, _)| of.edges == spec.edges) {
+                    Some((_, graph)) => graph,
+                    None => fold.network.uploaded(dataset)?,
+                };
+                let features = fold.input(z.as_ref(), dataset, data)?;
+                let of = fold.network.target_scores(&graph, &features, known.as_ref(), nodes, true)?;
+                outputs.push(Stage2Output { scores: of.scores, embeddings: of.embeddings });
+                on_device = Some((spec, graph));
+            }
+            let (scores, embeddings) = Stage2Output::mean(&outputs, spill)?;
             append_stage2(&mut table, inputs, &Stage2Output { scores, embeddings: embeddings.finish()? })?;
         }
         if let Some(known) = &labels.own {
@@ -605,20 +644,6 @@ impl<B: GraphBackend> Fold<B> {
             }
             None => network.scores(&graph, &features, known, true)?,
         };
-        Ok(Stage2Output { scores, embeddings })
-    }
-
-    /// The same of some nodes.
-    fn target_output(
-        &self,
-        embeddings: Option<&Features>,
-        dataset: &Dataset,
-        data: &Path,
-        known: Option<&KnownLabels>,
-        nodes: &[u32],
-    ) -> Result<Stage2Output> {
-        let (graph, features) = (self.network.graph_of(dataset)?, self.input(embeddings, dataset, data)?);
-        let HostScored { scores, embeddings } = self.network.target_scores(&graph, &features, known, nodes, true)?;
         Ok(Stage2Output { scores, embeddings })
     }
 

@@ -106,7 +106,8 @@ pub(super) fn part(view: View, targets: &[NodeKey], overlay: Option<&Overlay>, d
         for number in std::mem::replace(&mut first, end)..end {
             let (node_type, place) = found.order[number];
             let local = found.nodes[node_type][place as usize];
-            let key = hash_of(view.name(node_type, local));
+            // All of a row is no draw.
+            let key = draw.fanouts.as_ref().map_or(0, |_| hash_of(view.name(node_type, local)));
             for (at, rows) in rows.iter_mut().enumerate().filter(|(at, _)| base.ends[*at][1] == node_type) {
                 let sources = view.sources(at, local);
                 draw.take(hop, sources.len(), [base.keys[at], base.type_keys[node_type], key], &mut places);

@@ -261,6 +261,8 @@ impl<B: Backend> Normalisation<Autodiff<B>> {
 #[derive(Clone, Debug)]
 pub struct Inputs<B: Backend> {
     rows: Vec<Tensor<B, 2>>,
+    /// Whether rows are those of the hidden layer of one field alone.
+    of_field: bool,
     chunk_rows: Option<usize>,
 }
 
@@ -272,15 +274,27 @@ impl<B: GraphBackend> Inputs<B> {
         x: Vec<Tensor<B, 2>>,
         chunk_rows: Option<usize>,
     ) -> Self {
+        Self { of_field: false, ..Self::of(graph, &ReceptiveField::all(graph), normalisation, x, chunk_rows) }
+    }
+
+    /// The same for a pass over this field alone: nothing is aggregated that it does not read.
+    pub fn of(
+        graph: &DeviceGraph<B>,
+        field: &ReceptiveField<B>,
+        normalisation: &[Normalisation<B>],
+        x: Vec<Tensor<B, 2>>,
+        chunk_rows: Option<usize>,
+    ) -> Self {
         if chunk_rows.is_some() {
-            return Self { rows: x, chunk_rows };
+            return Self { rows: x, of_field: true, chunk_rows };
         }
-        let all = ReceptiveField::all(graph);
         let mut columns: Vec<Vec<Tensor<B, 2>>> = vec![Vec::new(); x.len()];
-        for relation in &graph.relations {
-            columns[relation.dst].push(aggregate(graph, &all, 0, relation, normalisation, &x));
+        for relation in graph.relations.iter().filter(|relation| field.rows(graph, 1, relation.dst) > 0) {
+            columns[relation.dst].push(aggregate(graph, field, 0, relation, normalisation, &x));
         }
-        Self { rows: columns.into_iter().zip(x).map(stacked).collect(), chunk_rows }
+        let own = |(t, x): (usize, Tensor<B, 2>)| select_rows(x, None, field.levels[1][t].as_ref());
+        let x = x.into_iter().enumerate().map(own);
+        Self { rows: columns.into_iter().zip(x).map(stacked).collect(), of_field: true, chunk_rows }
     }
 }
 
@@ -293,7 +307,8 @@ fn stacked<B: Backend>((mut columns, x): (Vec<Tensor<B, 2>>, Tensor<B, 2>)) -> T
 impl<B: Backend> Inputs<Autodiff<B>> {
     /// The same for passes that record nothing.
     pub fn inner(self) -> Inputs<B> {
-        Inputs { rows: self.rows.into_iter().map(Tensor::inner).collect(), chunk_rows: self.chunk_rows }
+        let Self { rows, of_field, chunk_rows } = self;
+        Inputs { rows: rows.into_iter().map(Tensor::inner).collect(), of_field, chunk_rows }
     }
 }
 
@@ -358,7 +373,8 @@ impl<B: GraphBackend> ConvolutionLayer<B> {
             if field.rows(graph, 1, t) == 0 {
                 return blank([0, width], stacked);
             }
-            let rows = select_rows(stacked.clone(), None, field.levels[1][t].as_ref());
+            let hidden = field.levels[1][t].as_ref().filter(|_| !inputs.of_field);
+            let rows = select_rows(stacked.clone(), None, hidden);
             self.of_stacked(t, graph.relations.iter().filter(|r| r.dst == t).map(|r| r.stream), rows)
         };
         inputs.rows.iter().enumerate().map(one).collect()
@@ -408,7 +424,46 @@ impl<B: GraphBackend> ConvolutionLayer<B> {
 
 #[cfg(test)]
 mod tests {
+    use burn::tensor::Distribution;
+    use burn_flex::{Flex, FlexDevice};
+
     use super::*;
+    use crate::graph::{Adjacency, RelationSpec};
+    use crate::models::parameters::rows_to_host;
+
+    #[test]
+    fn rows_of_a_field_are_those_of_the_whole_graph_to_the_bit() {
+        let relation = |name: &str, src, sources: usize, edges: &[(u32, u32)]| RelationSpec {
+            name: name.into(),
+            src,
+            dst: 1,
+            stream: name.into(),
+            primary: true,
+            adjacency: Adjacency::from_edges(40, sources, edges),
+        };
+        let used: Vec<(u32, u32)> = (0..40).map(|at| (at, at % 6)).collect();
+        let next: Vec<(u32, u32)> = (0..40).flat_map(|at| [3, 5, 11].map(|step| (at, (at * 7 + step) % 40))).collect();
+        let types = vec![("card".into(), 6), ("payment".into(), 40)];
+        let graph = HeteroGraph::new(types, vec![relation("used", 0, 6, &used), relation("next", 1, 40, &next)]);
+        let (graph, device) = (graph.unwrap(), FlexDevice);
+        let on_device = DeviceGraph::<Flex>::upload(&graph, &device).unwrap();
+        let x = |rows: usize| Tensor::<Flex, 2>::random([rows, 5], Distribution::Normal(0.0, 1.0), &device);
+        let x = vec![x(6), x(40)];
+        for causal in [false, true] {
+            let spec = AutoEncoderSpec::of(&Stage1Model { hidden: 8, out: 4, edge_weights: false }, &graph, 5, causal);
+            let model = TripleStreamGae::<Flex>::new(&spec, &mut Parameters::from_seed(1, &device)).unwrap();
+            let normalisation = Normalisation::of(&graph, causal, &device);
+            let (inputs, all) =
+                (Inputs::new(&on_device, &normalisation, x.clone(), None), ReceptiveField::all(&on_device));
+            let whole = rows_to_host(model.embed(&on_device, &all, &normalisation, &inputs));
+            let field = ReceptiveField::of_rows(&on_device, Some(vec![vec![], vec![3, 17]]), |_| None, &device);
+            assert!(field.rows(&on_device, 1, 1) < 40 && field.rows(&on_device, 1, 0) < 6);
+            let inputs = Inputs::of(&on_device, &field, &normalisation, x.clone(), None);
+            let some = rows_to_host(model.embed(&on_device, &field, &normalisation, &inputs));
+            let bits = |rows: &[f32]| rows.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
+            assert_eq!(bits(&some), [6 + 3, 6 + 17].map(|node| bits(&whole[node * 4..][..4])).concat());
+        }
+    }
 
     #[test]
     fn a_checkpoint_without_weights_is_as_it_was_before_there_were_any() {

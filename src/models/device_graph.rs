@@ -6,6 +6,7 @@ use burn::backend::Autodiff;
 use burn::tensor::backend::Backend;
 use burn::tensor::{DType, Element, Int, Tensor, TensorData};
 use graphsieve_kernels::{Age, Csr, CsrError, DropEdge, EdgeRows};
+use half::slice::HalfFloatSliceExt;
 use rayon::prelude::*;
 
 use crate::error::{Error, MEMORY_HELP, Result};
@@ -234,6 +235,9 @@ fn part(t: &NodeType, width: usize, dtype: DType, value: &(dyn Fn(usize) -> f32 
     }
 }
 
+/// Values that are widened on the host: a device takes longer to begin with so few.
+const FEW: usize = 1 << 20;
+
 /// Uploads the features of all nodes, one tensor per node type, stored as `dtype`.
 ///
 /// # Errors
@@ -246,6 +250,11 @@ pub fn upload_features<B: Backend>(
 ) -> Result<Vec<Tensor<B, 2>>> {
     let width = features.dim();
     match features.values() {
+        FeatureValues::Half(values) if dtype == DType::F32 && values.len() <= FEW => {
+            let mut wide = vec![0f32; values.len()];
+            values.convert_to_f32_slice(&mut wide);
+            Ok(upload_as_stored(node_types, width, DType::F32, dtype, device, &wide))
+        }
         FeatureValues::Half(values) if B::supports_dtype(device, DType::F16) => {
             Ok(upload_as_stored(node_types, width, DType::F16, dtype, device, values))
         }

@@ -161,7 +161,7 @@ impl<B: GraphBackend> AttentionParts<B> {
     /// What the network starts from, and the labels that it reads.
     fn input_of(&self, part: &Part, all: &OfAll) -> Result<(Features, Option<KnownLabels>)> {
         let features = match &self.growing {
-            Some(growing) => growing.of_part(part, all.rows())?,
+            Some(growing) => growing.of_part(part, all.rows(), None)?,
             None => {
                 let (from, width) = ((&part.dataset, &*self.data), self.network.spec().given());
                 self.input.read::<B>(from, width, (&Spill::default(), &self.device))?
@@ -192,7 +192,7 @@ impl<B: GraphBackend> PartModel<B> for AttentionParts<B> {
 
     fn scores(&self, part: &Part, all: &OfAll) -> Result<Vec<f32>> {
         let (features, known) = self.input_of(part, all)?;
-        let graph = self.network.graph_of(&part.dataset)?;
+        let graph = self.network.uploaded(&part.dataset)?;
         let scores = self.network.target_scores(&graph, &features, known.as_ref(), &part.targets, false)?.scores;
         check_finite_targets("the score", &scores, 1, part)?;
         Ok(scores)

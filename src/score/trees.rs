@@ -91,10 +91,10 @@ struct TreeParts<B: GraphBackend> {
 }
 
 impl<B: GraphBackend> TreeParts<B> {
-    /// Those of Stage 1.
-    fn embeddings(&self, part: &Part, all: &OfAll) -> Result<Features> {
+    /// Those of Stage 1, of some nodes or of all.
+    fn embeddings(&self, part: &Part, all: &OfAll, nodes: Option<&[u32]>) -> Result<Features> {
         match &self.growing {
-            Some(growing) => growing.of_part(part, all.rows()),
+            Some(growing) => growing.of_part(part, all.rows(), nodes),
             None => unreachable!("embeddings are asked for where they are read"),
         }
     }
@@ -102,7 +102,7 @@ impl<B: GraphBackend> TreeParts<B> {
     /// The table of all nodes of a part, which explanations read.
     fn table(&self, part: &Part, all: &OfAll) -> Result<FeatureTable> {
         let labels = all.labels.of_part(&part.refreshed, part.dataset.events.as_ref());
-        let z = |_: &Spill| self.embeddings(part, all);
+        let z = |_: &Spill| self.embeddings(part, all, None);
         let table = self.tables.table(&part.dataset, &self.data, &labels, z, (&Spill::default(), false))?;
         self.checkpoint.check_columns(table.columns(), &self.data)?;
         Ok(table)
@@ -111,7 +111,8 @@ impl<B: GraphBackend> TreeParts<B> {
 
 impl<B: GraphBackend> PartModel<B> for TreeParts<B> {
     fn hops(&self) -> usize {
-        self.tables.reach() + self.growing.as_ref().map_or(0, Growing::reach)
+        let embedded = |growing: &Growing<B>| self.tables.embeddings_within() + growing.reach();
+        self.tables.reach().max(self.growing.as_ref().map_or(0, embedded))
     }
 
     fn of_all(&self, dataset: &Dataset) -> Result<OfAll> {
@@ -125,8 +126,8 @@ impl<B: GraphBackend> PartModel<B> for TreeParts<B> {
 
     fn scores(&self, part: &Part, all: &OfAll) -> Result<Vec<f32>> {
         let labels = all.labels.of_part(&part.refreshed, part.dataset.events.as_ref());
-        let table =
-            self.tables.rows(&part.dataset, &self.data, &labels, || self.embeddings(part, all), &part.targets)?;
+        let z = |nodes: Option<&[u32]>| self.embeddings(part, all, nodes);
+        let table = self.tables.rows(&part.dataset, &self.data, &labels, z, &part.targets)?;
         self.checkpoint.check_columns(table.columns(), &self.data)?;
         let rows: Vec<f32> = (0..table.num_rows()).flat_map(|row| table.row(row)).collect();
         self.checkpoint.ensemble.predict(&Matrix::f32(&rows, table.columns().len())?)

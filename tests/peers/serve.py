@@ -29,7 +29,6 @@ import threading
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
-BATCH = 50  # events of a request
 
 
 def options():
@@ -49,6 +48,7 @@ def options():
         mode.add_argument("--cores", default="0,1", help="cores of the server; clients have the others")
         mode.add_argument("--pid", type=int, help="process of a server that runs already, at --address")
         mode.add_argument("--address", default="127.0.0.1:8080")
+        mode.add_argument("--batch", type=int, default=50, help="events of a request")
         mode.add_argument("--token")
         mode.add_argument("server", nargs=argparse.REMAINDER, help="-- command that starts the server")
     load = modes.choices["load"]
@@ -174,18 +174,18 @@ def value_of(command, flag, otherwise):
 class Events(threading.Thread):
     """Sends events at a rate, or as fast as they are acknowledged, until it is told to stop."""
 
-    def __init__(self, server, events, rate):
+    def __init__(self, server, events, rate, batch):
         super().__init__(daemon=True)
-        self.server, self.events, self.rate = server, events, rate
+        self.server, self.events, self.rate, self.batch = server, events, rate, batch
         self.took, self.sent, self.ends, self.fault = [], 0, threading.Event(), None
 
     def run(self):
         connection, begun = self.server.connect(), time.monotonic()
         for number in itertools.count():
-            batch = list(itertools.islice(self.events, BATCH))
+            batch = list(itertools.islice(self.events, self.batch))
             if not batch or self.ends.is_set():
                 return
-            ahead = begun + number * BATCH / self.rate - time.monotonic() if self.rate else 0
+            ahead = begun + number * self.batch / self.rate - time.monotonic() if self.rate else 0
             if ahead > 0:
                 time.sleep(ahead)
             body = "".join(json.dumps(event) + "\n" for event in batch).encode()
@@ -234,7 +234,7 @@ def load(given):
     columns = ["connections", "scores/s", "P50 ms", "P90 ms", "P99 ms", "max ms", "no score", "events/s", "event P99 ms", "cores", "MiB"]
     print("| " + " | ".join(columns) + " |\n|" + "---|" * len(columns))
     for connections in map(int, given.connections.split(",")):
-        beside = Events(server, stream, given.rate)
+        beside = Events(server, stream, given.rate, given.batch)
         beside.start()
         busy, begun = server.busy(), time.monotonic()
         threads = min(connections, max(1, len(others)))
@@ -260,7 +260,7 @@ def soak(given):
     events = lines(given.bodies / "events.ndjson")
     stream = itertools.islice(growing(events, given.step), given.events)
     print("| events | seconds | events/s | event P99 ms | MiB | MiB on disk |\n|---|---|---|---|---|---|")
-    sender, begun, told = Events(server, stream, 0), time.monotonic(), 0
+    sender, begun, told = Events(server, stream, 0, given.batch), time.monotonic(), 0
     sender.start()
     while True:
         sender.join(0.2)

@@ -176,8 +176,8 @@ impl Fixture {
         run
     }
 
-    /// Trees on all columns that there are.
-    fn stage3(&self) -> RunDir {
+    /// Trees on all columns that there are; or on embeddings of the nodes themselves, beside a network without labels.
+    fn stage3(&self, own: bool) -> RunDir {
         let neighbourhood = NeighbourhoodConfig {
             max: true,
             sum: true,
@@ -186,15 +186,16 @@ impl Fixture {
             over: Over::Both,
             ..Default::default()
         };
-        let label_share = self.dataset.events.is_none();
+        let label_share = self.dataset.events.is_none() && !own;
+        let folds = ["folds/a", "folds/b"].map(PathBuf::from);
         let inputs = TreeInputs {
             neighbourhood,
             embedding: true,
-            reconstruction: true,
+            reconstruction: !own,
             stage2_score: true,
             stage2_embedding: true,
             label_share,
-            folds: vec!["folds/a".into(), "folds/b".into()],
+            folds: folds[..if own { 1 } else { 2 }].to_vec(),
         };
         let mut config = Stage3Config::new(self.data());
         let of_features = |config: Stage2Config| {
@@ -411,9 +412,11 @@ fn check(of: &Fixture, run: &RunDir, reads_labels: bool) {
         // What is new has no label of its own, so that it may see more of others.
         if !reads_labels {
             part.refreshed[part.targets[0] as usize] = None;
-            let score = prepared.scores(std::slice::from_ref(&part), &refreshed).unwrap()[0][0];
-            assert!((score - expected[node as usize]).abs() < 1e-6, "{}: new {node}", run.path().display());
+            let score = prepared.scores(std::slice::from_ref(&part), &refreshed).unwrap();
+            assert!((score[0][0] - expected[node as usize]).abs() < 1e-6, "{}: new {node}", run.path().display());
             assert!((why.score - expected[node as usize]).abs() < 1e-6);
+            let among = prepared.scores(&[parts[18].clone(), part, parts[30].clone()], &refreshed).unwrap();
+            assert!(bits(&among[1..2]) == bits(&score), "{}: new {node} among others", run.path().display());
         }
     }
 }
@@ -446,7 +449,8 @@ fn parts_have_the_scores_of_the_whole_with_embeddings() {
 fn parts_have_the_scores_of_the_whole_with_trees() {
     for timed in [false, true] {
         let of = Fixture::new(timed);
-        check(&of, &of.stage3(), true);
+        check(&of, &of.stage3(false), true);
+        check(&of, &of.stage3(true), false);
     }
 }
 
