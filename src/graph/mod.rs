@@ -77,7 +77,7 @@ mod ids;
 pub mod json;
 mod labels;
 pub mod manifest;
-mod npy;
+pub(crate) mod npy;
 mod npz;
 mod self_loops;
 mod sizes;

@@ -69,7 +69,7 @@ impl<B: GraphBackend> PartModel<B> for ReconstructionParts<B> {
 
     /// NaN for a target without edges.
     fn scores(&self, part: &Part, all: &OfAll) -> Result<Vec<f32>> {
-        let z = self.growing.of_part(part, all.rows())?;
+        let z = self.growing.of_part(part, all.rows(), None)?;
         let error = reconstruction_error(&part.dataset.graph, z.as_f32());
         Ok(part.targets.iter().map(|&node| score_of_error(error(node as usize))).collect())
     }
@@ -82,7 +82,7 @@ impl<B: GraphBackend> PartModel<B> for ReconstructionParts<B> {
         node: u32,
         probability: Option<f64>,
     ) -> Result<Explanation> {
-        let z = self.growing.of_part(part, all.rows())?;
+        let z = self.growing.of_part(part, all.rows(), None)?;
         stage1::explain(names, z.as_f32(), probability, None, node)
     }
 }
