@@ -50,7 +50,7 @@ fn attention() -> AttentionSpec {
 /// Small models with the values that a training begins with.
 fn weights() -> Vec<Weights> {
     let device = FlexDevice;
-    let mut parameters = || Parameters::<Flex>::from_seed(1, &device);
+    let parameters = || Parameters::<Flex>::from_seed(1, &device);
     let attention = attention();
     let model = TripleStreamGat::new(&attention, &mut parameters()).expect("a seed has every parameter");
     let tensors = model.export(&attention).0;
