@@ -126,9 +126,9 @@ pub(super) fn part(view: View, targets: &[NodeKey], overlay: Option<&Overlay>, d
     if found.order.len() > draw.max_nodes {
         return Err(too_large(view, &found, draw));
     }
-    // Layers skip relations whose sources have no node at all, as those of no whole graph do: any node stands for its type.
+    // Layers skip relations whose sources have no node at all, which the whole graph has: its first one stands for them.
     for node_type in (0..types).filter(|&t| found.nodes[t].is_empty()).collect::<Vec<_>>() {
-        if let Some(local) = (0..view.count(node_type)).rev().find(|&local| !view.is_gone(node_type, local)) {
+        if let Some(local) = (0..view.count(node_type)).find(|&local| !view.is_gone(node_type, local)) {
             found.place(node_type, local);
         }
     }
