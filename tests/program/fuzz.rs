@@ -17,7 +17,7 @@ mod readers;
 
 use readers::{READERS, Reader};
 
-/// Changed inputs of each reader.
+/// Changed inputs of each reader, where `GRAPHSIEVE_FUZZ_CASES` says no other number.
 const CASES: u64 = 200;
 /// Those that make features of a whole catalogue every time get fewer.
 const SLOW: [&str; 2] = ["reviews", "metadata"];
@@ -88,7 +88,11 @@ fn run(reader: &Reader, number: u64, last: &Path) -> usize {
     }
     let whole = [seeds, kept(reader)].concat();
     let mut rng = ChaCha8Rng::seed_from_u64(number);
-    let number = if SLOW.contains(&reader.name) { CASES / 5 } else { CASES };
+    let number = match env::var("GRAPHSIEVE_FUZZ_CASES") {
+        Ok(number) => number.parse().expect("GRAPHSIEVE_FUZZ_CASES is a number"),
+        Err(_) if SLOW.contains(&reader.name) => CASES / 5,
+        Err(_) => CASES,
+    };
     let changes = (0..number).map(|_| changed(&whole, &mut rng));
     let mut cases = 0;
     for case in whole.iter().cloned().chain([Vec::new()]).chain(changes) {
@@ -104,8 +108,12 @@ fn run(reader: &Reader, number: u64, last: &Path) -> usize {
 fn no_reader_panics_hangs_or_takes_a_gigabyte_whatever_it_is_given() {
     if env::var_os(ALONE).is_some() {
         let last = env::temp_dir().join("case");
-        let total: usize = READERS.iter().zip(0..).map(|(reader, number)| run(reader, number, &last)).sum();
-        return println!("{total} cases of {} readers", READERS.len());
+        let wanted = env::var("GRAPHSIEVE_FUZZ").ok();
+        let is_wanted = |reader: &Reader| wanted.as_deref().is_none_or(|name| name == reader.name);
+        let readers: Vec<(&Reader, u64)> = READERS.iter().zip(0..).filter(|(reader, _)| is_wanted(reader)).collect();
+        let total: usize = readers.iter().map(|&(reader, number)| run(reader, number, &last)).sum();
+        assert!(total > 0, "GRAPHSIEVE_FUZZ names no reader");
+        return println!("{total} cases of {} readers", readers.len());
     }
     // In memory where there is such a directory: readers get their files there.
     let shared = Path::new("/dev/shm");
