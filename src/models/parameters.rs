@@ -202,8 +202,11 @@ fn read_in_parts<B: Backend, const D: usize>(tensor: Tensor<B, D>, at_once: usiz
     let mut read = |data: TensorData| {
         let data = data.convert::<f32>();
         let part = data.as_slice::<f32>().unwrap_or_else(|e| unreachable!("f32 after convert: {e:?}"));
-        // On all threads: the memory that they are copied to is new.
-        values.par_extend(part.par_iter().with_min_len(1 << 14).copied());
+        match part.len() {
+            few if few <= 1 << 16 => values.extend_from_slice(part),
+            // On all threads: the memory that they are copied to is new.
+            _ => values.par_extend(part.par_iter().with_min_len(1 << 14).copied()),
+        }
     };
     match tensor.shape().num_elements() {
         // A buffer of no bytes comes back from a GPU without the alignment of a float.
