@@ -148,6 +148,10 @@ impl<'a, B: Backend> Parameters<'a, B> {
                     let found = format!("shape {:?}", tensor.shape);
                     return Err(Error::format(origin, name, format!("shape {shape:?}"), found, help));
                 }
+                if tensor.values.len() != len {
+                    let found = format!("{} values", tensor.values.len());
+                    return Err(Error::format(origin, name, format!("{len} values"), found, "the file is damaged"));
+                }
                 if let Some(at) = tensor.values.iter().position(|v| !v.is_finite()) {
                     let found = format!("{} at element {at}", tensor.values[at]);
                     return Err(Error::format(origin, name, "finite values", found, "the training diverged"));

@@ -19,6 +19,9 @@ pub use self::windows::WindowTable;
 use crate::data::text::LANES;
 use crate::error::{Error, Place, Result, Snippet, UnknownName};
 
+/// Columns that one feature may have.
+pub(super) const MAX_WIDTH: usize = 512;
+
 /// A whole description; the TOML keys are the field names, see the [module](super).
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -399,11 +402,6 @@ impl Description {
         self.split.check()?;
         self.check_ends()?;
         self.windows.iter().try_for_each(|table| table.check(self.split.by))?;
-        if !self.windows.is_empty() && self.nodes.iter().all(|table| table.time.is_none()) {
-            let help = "add time = \"COLUMN\" to the [[nodes]] table of the events, or leave [[windows]] out";
-            let (expected, found) = ("a table of events, which has a time", "no [[nodes]] table with a time".into());
-            return Err(wrong("windows".into(), expected, found, help));
-        }
         if self.edges.is_empty() && self.shared.is_empty() {
             let help = "add an [[edges]] table with name, src and dst, or a [[shared]] table with a column";
             return Err(wrong("edges".into(), "at least one [[edges]] or [[shared]] table", "none".into(), help));
@@ -433,6 +431,11 @@ impl Description {
                 }
             }
         }
+        if !self.windows.is_empty() && self.nodes.iter().all(|table| table.time.is_none()) {
+            let help = "add time = \"COLUMN\" to the [[nodes]] table of the events, or leave [[windows]] out";
+            let (expected, found) = ("a table of events, which has a time", "no [[nodes]] table with a time".into());
+            return Err(wrong("windows".into(), expected, found, help));
+        }
         let of_nodes = self.nodes.iter().map(|table| ("nodes.features", &table.features));
         let of_edges = self.edges.iter().map(|table| ("edges.values", &table.values));
         for (key, columns) in of_nodes.chain(of_edges) {
@@ -446,7 +449,7 @@ impl Description {
                     FeatureKind::Categorical { width, .. } if !(1..=256).contains(width) => {
                         return Err(wrong(key, "a width of 1 to 256", width.to_string(), "16 is the default"));
                     }
-                    FeatureKind::Text { width } if width % LANES != 0 || !(LANES..=512).contains(width) => {
+                    FeatureKind::Text { width } if width % LANES != 0 || !(LANES..=MAX_WIDTH).contains(width) => {
                         let help = "64 is the default";
                         return Err(wrong(key, "a width of 8 to 512, a multiple of 8", width.to_string(), help));
                     }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use half::f16;
 
 use super::cells::shown;
-use super::description::{Description, Encoding, FeatureColumns, FeatureKind, NodeTable, TimeFormat};
+use super::description::{Description, Encoding, FeatureColumns, FeatureKind, MAX_WIDTH, NodeTable, TimeFormat};
 use super::encode;
 use super::fitting::{Scaler, signed_log};
 use super::input::MAX_CELL_BYTES;
@@ -205,6 +205,12 @@ impl RowTables {
             let mut next = 0;
             let source = |(column, kind): &(String, FeatureKind)| {
                 let name = format!("{prefix}{column}");
+                if let FeatureKind::Categorical { width, .. } | FeatureKind::Text { width } = kind
+                    && *width > MAX_WIDTH
+                {
+                    let expected = format!("a width of {MAX_WIDTH} at most");
+                    return Err(Error::format(&file, column.as_str(), expected, width.to_string(), help));
+                }
                 let names = column_names(kind, &name);
                 let fitted = match kind {
                     FeatureKind::Timestamp { .. } => format!("{name}_recency"),

@@ -118,7 +118,7 @@ fn check(
         let is_told = |(step, answer): (&Step, &Option<u16>)| match (fault, step) {
             // What had no room once has it when it is asked for again.
             (Fault::Once(libc::ENOSPC), _) => *answer == Some(200),
-            (_, Step::Forget(of)) if !is_known(*of) => matches!(answer, Some(404 | 503 | 507)),
+            (_, Step::Forget(of) | Step::Label(of)) if !is_known(*of) => matches!(answer, Some(404 | 503 | 507)),
             _ => matches!(answer, Some(200 | 503 | 507)),
         };
         holds(!listened || STEPS.iter().zip(&answers).all(is_told), "an answer without a reason")?;
