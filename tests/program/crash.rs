@@ -245,7 +245,8 @@ impl<'a> Subject<'a> {
         let root = self.sandbox.path("");
         let run_of = |path: PathBuf| {
             let run = path.strip_prefix(&root).unwrap().parent().unwrap().to_str().unwrap().to_owned();
-            path.ends_with("meta.json").then_some(run)
+            // One that has no name yet is none.
+            (path.ends_with("meta.json") && !run.contains("/.graphsieve-")).then_some(run)
         };
         // The outermost run is the one that goes on.
         let run = self.new_files().into_keys().filter_map(run_of).min_by_key(String::len);
