@@ -126,13 +126,6 @@ pub(super) fn part(view: View, targets: &[NodeKey], overlay: Option<&Overlay>, d
     if found.order.len() > draw.max_nodes {
         return Err(too_large(view, &found, draw));
     }
-    // Layers skip relations whose sources have no node at all, which the whole graph has: one stands for all of them.
-    for node_type in (0..types).filter(|&t| found.nodes[t].is_empty()).collect::<Vec<_>>() {
-        let there = (0..view.count(node_type)).filter(|&local| !view.is_gone(node_type, local));
-        if let Some(local) = there.min_by_key(|&local| view.name(node_type, local)) {
-            found.place(node_type, local);
-        }
-    }
     assemble(view, &found, rows, &targets, overlay, draw.named).map_err(Refused::unfit)
 }
 
