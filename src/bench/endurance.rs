@@ -17,7 +17,7 @@ use crate::config::RunConfig;
 use crate::data::synth::{self, SynthConfig};
 use crate::error::{Error, Result};
 use crate::graph::{Spill, atomic_write};
-use crate::memory::of_status;
+use crate::memory::{of_status, resident_peak};
 use crate::run::RunDir;
 use crate::run::calibration::read_calibration;
 use crate::run::progress::Mode;
@@ -210,7 +210,7 @@ fn list<B: GraphBackend>(run: &Path, data: &Path, file: &Path, device: &B::Devic
 fn held() -> Result<Held> {
     let entries = |of: &str| fs::read_dir(Path::new("/proc/self").join(of)).ok().map(Iterator::count);
     let found = || {
-        let (resident_bytes, peak_bytes) = (of_status("VmRSS:")?, of_status("VmHWM:")?);
+        let (resident_bytes, peak_bytes) = (of_status("VmRSS:")?, resident_peak()?);
         // One handle is that of the directory that is read.
         let (handles, threads) = (entries("fd")?.saturating_sub(1), entries("task")?);
         Some(Held { resident_bytes, peak_bytes, device_bytes: None, handles, threads })

@@ -4,6 +4,7 @@
 use rayon::prelude::*;
 
 use crate::error::{Error, Result};
+use crate::graph::npy::first_non_finite;
 use crate::graph::{Dataset, Features};
 use crate::live::Part;
 
@@ -13,11 +14,19 @@ use crate::live::Part;
 /// # Errors
 /// [`Error::Data`] with the first such node and their number.
 pub fn check_finite_rows(what: &str, values: &[f32], columns: usize, dataset: &Dataset) -> Result<()> {
-    let Some(at) = values.par_iter().position_first(|value| !value.is_finite()) else { return Ok(()) };
+    let Some(at) = first_non_finite(values, |value| !value.is_finite()) else { return Ok(()) };
     let bad = values.par_chunks(columns).filter(|row| row.iter().any(|value| !value.is_finite())).count();
     let (graph, node) = (&dataset.graph, at / columns);
     let name = format!("{} {}", graph.node_types()[graph.type_of(node)].name, dataset.id_of(node as u32));
     Err(refused(what, &name, format!("{}, and so of {bad} of {} nodes", values[at], graph.num_nodes())))
+}
+
+/// The same of a matrix in f32.
+///
+/// # Errors
+/// As for [`check_finite_rows`].
+pub fn check_finite_features(what: &str, rows: &Features, dataset: &Dataset) -> Result<()> {
+    check_finite_rows(what, rows.as_f32().as_slice().unwrap_or_default(), rows.dim(), dataset)
 }
 
 /// The same of the targets of a part, which have so many `columns` each; the nodes of a part have no ids.
@@ -40,14 +49,6 @@ fn refused(what: &str, node: &str, found: String) -> Error {
                training, or train with train.precision = \"f32\" or a lower train.learning_rate"
             .into(),
     }
-}
-
-/// The same of a matrix in f32.
-///
-/// # Errors
-/// As for [`check_finite_rows`].
-pub fn check_finite_features(what: &str, rows: &Features, dataset: &Dataset) -> Result<()> {
-    check_finite_rows(what, rows.as_f32().as_slice().unwrap_or_default(), rows.dim(), dataset)
 }
 
 #[cfg(test)]

@@ -71,8 +71,8 @@ pub(super) struct Part<B: SampleBackend> {
 }
 
 impl<B: GraphBackend> Part<B> {
-    /// The rows of `request`, those of rank 0 first. All ranks come with a request, which may be empty. The host waits for
-    /// the counts alone; a failure of what comes behind them is told where the ranks settle.
+    /// The rows of `request`, those of rank 0 first. All ranks come with a request, which may be empty. The host waits
+    /// for the counts alone; a failure of what comes behind them is told where the ranks settle.
     ///
     /// # Errors
     /// A rank that fails.

@@ -261,8 +261,6 @@ impl<B: Backend> Normalisation<Autodiff<B>> {
 #[derive(Clone, Debug)]
 pub struct Inputs<B: Backend> {
     rows: Vec<Tensor<B, 2>>,
-    /// Whether rows are those of the hidden layer of one field alone.
-    of_field: bool,
     chunk_rows: Option<usize>,
 }
 
@@ -274,7 +272,7 @@ impl<B: GraphBackend> Inputs<B> {
         x: Vec<Tensor<B, 2>>,
         chunk_rows: Option<usize>,
     ) -> Self {
-        Self { of_field: false, ..Self::of(graph, &ReceptiveField::all(graph), normalisation, x, chunk_rows) }
+        Self::of(graph, &ReceptiveField::all(graph), normalisation, x, chunk_rows)
     }
 
     /// The same for a pass over this field alone: nothing is aggregated that it does not read.
@@ -286,7 +284,7 @@ impl<B: GraphBackend> Inputs<B> {
         chunk_rows: Option<usize>,
     ) -> Self {
         if chunk_rows.is_some() {
-            return Self { rows: x, of_field: true, chunk_rows };
+            return Self { rows: x, chunk_rows };
         }
         let mut columns: Vec<Vec<Tensor<B, 2>>> = vec![Vec::new(); x.len()];
         for relation in graph.relations.iter().filter(|relation| field.rows(graph, 1, relation.dst) > 0) {
@@ -294,7 +292,7 @@ impl<B: GraphBackend> Inputs<B> {
         }
         let own = |(t, x): (usize, Tensor<B, 2>)| select_rows(x, None, field.levels[1][t].as_ref());
         let x = x.into_iter().enumerate().map(own);
-        Self { rows: columns.into_iter().zip(x).map(stacked).collect(), of_field: true, chunk_rows }
+        Self { rows: columns.into_iter().zip(x).map(stacked).collect(), chunk_rows }
     }
 }
 
@@ -307,8 +305,7 @@ fn stacked<B: Backend>((mut columns, x): (Vec<Tensor<B, 2>>, Tensor<B, 2>)) -> T
 impl<B: Backend> Inputs<Autodiff<B>> {
     /// The same for passes that record nothing.
     pub fn inner(self) -> Inputs<B> {
-        let Self { rows, of_field, chunk_rows } = self;
-        Inputs { rows: rows.into_iter().map(Tensor::inner).collect(), of_field, chunk_rows }
+        Inputs { rows: self.rows.into_iter().map(Tensor::inner).collect(), chunk_rows: self.chunk_rows }
     }
 }
 
@@ -373,7 +370,9 @@ impl<B: GraphBackend> ConvolutionLayer<B> {
             if field.rows(graph, 1, t) == 0 {
                 return blank([0, width], stacked);
             }
-            let hidden = field.levels[1][t].as_ref().filter(|_| !inputs.of_field);
+            // Inputs of this field alone have no others.
+            let has_others = stacked.dims()[0] > field.rows(graph, 1, t);
+            let hidden = field.levels[1][t].as_ref().filter(|_| has_others);
             let rows = select_rows(stacked.clone(), None, hidden);
             self.of_stacked(t, graph.relations.iter().filter(|r| r.dst == t).map(|r| r.stream), rows)
         };

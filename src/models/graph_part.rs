@@ -13,7 +13,7 @@ use graphsieve_kernels::{Age, CollectiveError, Communicator, DropEdge, EdgeRows,
 use super::device_graph::{DeviceGraph, DeviceRelation, csr, refused};
 use super::parameters::rows_to_host;
 use crate::error::{Error, Result};
-use crate::graph::{Ages, EdgeMatrix, HeteroGraph, NodeType, Relation};
+use crate::graph::{Ages, EdgeMatrix, HeteroGraph, Relation};
 use crate::nn::{Block, KeptRows, ages_between, edge_ages, edge_values, node_times};
 
 /// Which nodes each rank computes: of every type some that follow each other, so that ranks have about as many edges.
@@ -84,14 +84,8 @@ impl Division {
     }
 
     /// By node of the whole graph: its place among all nodes, those of one rank behind those of another.
-    pub fn places(&self, node_types: &[NodeType]) -> Vec<u32> {
-        let mut places = vec![0; node_types.iter().map(|t| t.count).sum()];
-        let ranks = (0..self.ranks()).flat_map(|rank| (0..node_types.len()).map(move |t| (rank, t)));
-        let nodes = ranks.flat_map(|(rank, t)| self.nodes(t, rank).map(move |node| node_types[t].offset + node));
-        for (place, node) in nodes.enumerate() {
-            places[node] = place as u32;
-        }
-        places
+    pub fn places(&self) -> Vec<u32> {
+        self.pieces().into_iter().flatten().map(|place| place as u32).collect()
     }
 }
 
@@ -310,13 +304,13 @@ mod tests {
         assert_eq!([0, 1].map(|rank| division.nodes(0, rank)), [0..6, 6..6]);
         assert_eq!([0, 1].map(|rank| division.nodes(1, rank)), [0..2, 2..3]);
         assert_eq!((division.counts(0), division.totals()), (vec![6, 0], vec![8, 1]));
-        let mut places = division.places(graph.node_types());
+        let mut places = division.places();
         assert_eq!(places, [0, 1, 2, 3, 4, 5, 6, 7, 8]);
         places.sort_unstable();
         assert_eq!(places, (0..9).collect::<Vec<u32>>());
         let of_three = Division::balanced(&graph, 3).unwrap();
         assert_eq!([0, 1, 2].map(|rank| of_three.nodes(0, rank)), [0..4, 4..6, 6..6]);
-        assert_eq!(of_three.places(graph.node_types()), [0, 1, 2, 3, 5, 6, 4, 7, 8]);
+        assert_eq!(of_three.places(), [0, 1, 2, 3, 5, 6, 4, 7, 8]);
         assert_eq!(of_three.pieces().into_iter().flatten().collect::<Vec<usize>>(), [0, 1, 2, 3, 5, 6, 4, 7, 8]);
         assert_eq!(Division::balanced(&graph, 40), None, "more ranks than nodes");
         assert_eq!(Division::balanced(&graph, 1).unwrap().nodes(0, 0), 0..6);

@@ -197,8 +197,9 @@ pub fn rows_to_host<B: Backend>(matrices: Vec<Tensor<B, 2>>) -> Vec<f32> {
     values
 }
 
-/// Values that are read at a time, 4 MB of f32. CubeCL reads into page-locked memory that it keeps, in pages that hold several
-/// of a size: of 80 MB for these, of 5 GB for 512 MB on a GPU of 80 GB, which take longer to lock than to fill many times.
+/// Values that are read at a time, 4 MB of f32. CubeCL reads into page-locked memory that it keeps, in pages that hold
+/// several of a size: of 80 MB for these, of 5 GB for 512 MB on a GPU of 80 GB, which take longer to lock than to fill
+/// many times.
 const READ_AT_ONCE: usize = 1 << 20;
 
 /// Appends the values of a tensor, so many read at a time.

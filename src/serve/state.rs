@@ -120,6 +120,12 @@ impl State {
         let found = digest::of_file(&data.join(manifest))?;
         let file = dir.join(FILE);
         let help = "the file was changed or is of another version of the program; restore it, or give another --state";
+        let other = |what: String| Error::Data {
+            what: format!("state {}", dir.display()),
+            expected: "the --data that it was begun with".into(),
+            found: format!("{}, whose {what}", data.display()),
+            help: "give the data that it was begun with, or another --state".into(),
+        };
         let kept: Option<Content> = match file.is_file() {
             true => Some(read_json(&file, "the state of a server", help)?),
             false => None,
@@ -134,12 +140,7 @@ impl State {
                 return Err(Error::format(&file, "numbers", "those of a record and of a base", found, help));
             }
             Some(kept) if kept.data != found => {
-                return Err(Error::Data {
-                    what: format!("state {}", dir.display()),
-                    expected: "the --data that it was begun with".into(),
-                    found: format!("{}, whose {manifest} is another one", data.display()),
-                    help: "give the data that it was begun with, or another --state".into(),
-                });
+                return Err(other(format!("{manifest} is another one")));
             }
             Some(kept) => kept,
             None => Content {
@@ -152,12 +153,7 @@ impl State {
         };
         let files = DataFile::all(data, &content.files)?;
         if let Some((name, _)) = content.files.iter().find(|(name, known)| files[*name].sha256 != known.sha256) {
-            return Err(Error::Data {
-                what: format!("state {}", dir.display()),
-                expected: "the --data that it was begun with".into(),
-                found: format!("{}, whose {name} has other content (SHA-256)", data.display()),
-                help: "give the data that it was begun with, or another --state".into(),
-            });
+            return Err(other(format!("{name} has other content (SHA-256)")));
         }
         let is_new = content.files != files;
         let content = Content { files, ..content };

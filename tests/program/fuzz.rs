@@ -21,8 +21,8 @@ use readers::{READERS, Reader};
 const CASES: u64 = 200;
 /// Those that make features of a whole catalogue every time get fewer.
 const SLOW: [&str; 2] = ["reviews", "metadata"];
-/// Kilobytes that the process of the cases may write to, a gigabyte and what the test itself needs, and its seconds on a
-/// CPU, of which it takes some ten: what hangs or takes more is killed, however busy the machine is.
+/// Kilobytes that the process of the cases may write to, a gigabyte and what the test itself needs, and its seconds on
+/// a CPU, of which it takes some ten: what hangs or takes more is killed, however busy the machine is.
 const LIMITS: &str = "ulimit -d 1200000 && ulimit -t 600 && exec \"$@\"";
 /// Set in the process of the cases.
 const ALONE: &str = "GRAPHSIEVE_FUZZ_ALONE";

@@ -25,14 +25,16 @@ pub fn tables(sandbox: &Sandbox) {
     sandbox.write("graph.toml", TABLE);
 }
 
-const IMPORT: [&str; 6] = ["--quiet", "import", "tables", "graph.toml", "--out", "data"];
+pub const IMPORT: [&str; 6] = ["--quiet", "import", "tables", "graph.toml", "--out", "data"];
 
 fn configuration(task: &str, more: &str) -> String {
     format!("task = \"{task}\"\n[output]\ndir = \"{task}\"\nplots = false\n[data]\npath = \"data\"\n{more}")
 }
 
-const STAGE2: &str = "input = \"features\"\n[model]\nhidden = 4\nout = 4\n[train]\nepochs = 2\ncheckpoint_every = 1\n";
-const STAGE1: &str = "[model]\nhidden = 4\nout = 4\n[train]\nepochs = 1\n";
+/// Settings of short trainings.
+pub const STAGE2: &str =
+    "input = \"features\"\n[model]\nhidden = 4\nout = 4\n[train]\nepochs = 2\ncheckpoint_every = 1\n";
+pub const STAGE1: &str = "[model]\nhidden = 4\nout = 4\n[train]\nepochs = 1\n";
 
 pub fn train(sandbox: &Sandbox, task: &str, more: &str) -> String {
     sandbox.write(&format!("{task}.toml"), configuration(task, more));
@@ -387,8 +389,7 @@ fn what_a_killed_process_left_is_removed_and_what_another_one_makes_is_not() {
 #[cfg(unix)]
 #[test]
 fn a_step_that_goes_on_is_ended_by_a_second_signal_and_after_its_grace() {
-    let sandbox = Sandbox::new();
-    sandbox.succeeds(["--quiet", "synth", "--scale", "0.1", "--out", "data"]);
+    let sandbox = Sandbox::with_data();
     let model = "[model]\nlayer = \"sage\"\nlayers = 1000\nhidden = 128\n[split]\nuse = \"random\"\n";
     sandbox.write("deep.toml", configuration("classify", model));
     let cases: [(&[&str], usize, &str); 2] =

@@ -156,9 +156,10 @@ impl<B: CollectiveBackend<Plain = B>> Communicator<B> {
         Ok(out)
     }
 
-    /// Waits for the exchanges that were left to the device: those that are queued,
-    /// [`all_gather_rows_after`](Self::all_gather_rows_after) and those of backward passes. What is computed from their
-    /// results is right where this is no error, however much later it is read.
+    /// Waits for the exchanges that were left to the device: those that are queued, as by
+    /// [`all_reduce_queued`](Self::all_reduce_queued), [`all_gather_rows_after`](Self::all_gather_rows_after), and
+    /// those of backward passes. What is computed from their results is right where this is no error, however much
+    /// later it is read.
     ///
     /// # Errors
     /// For every [`CollectiveFault`].

@@ -158,7 +158,7 @@ impl<B: Backend> ThreadLink<B> {
             let _pause = (!all_there && backward_of.is_none()).then(pause);
             self.parts(round, operation.name())?
         };
-        let out = result(operation, self.rank, parts, output, dtype, &device);
+        let out = result(operation, self.rank, parts, output, dtype);
         sync()?;
         let bytes = out.shape().num_elements() * dtype.size();
         let seconds = own_is_done.elapsed().as_secs_f64();
@@ -222,11 +222,10 @@ fn result<B: Backend>(
     parts: Vec<Taken<B>>,
     output: Vec<usize>,
     dtype: DType,
-    device: &B::Device,
 ) -> Values<B> {
     // No device takes a launch over nothing.
     if output.iter().product::<usize>() == 0 {
-        return parts[rank].1.empty(Shape::from(output), device);
+        return parts[rank].1.empty(Shape::from(output));
     }
     let first = |counts: &[usize], of: usize| counts[..of].iter().sum::<usize>();
     let tensors = || parts.iter().map(|(_, x)| x.clone());

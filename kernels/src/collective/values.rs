@@ -49,10 +49,11 @@ impl<B: Backend> Values<B> {
     }
 
     /// No values, of the same type.
-    pub fn empty(&self, shape: Shape, device: &B::Device) -> Self {
+    pub fn empty(&self, shape: Shape) -> Self {
+        let device = self.device();
         match self {
-            Self::Floats(x) => Self::Floats(B::float_empty(shape, device, x.dtype().into())),
-            Self::Ids(x) => Self::Ids(B::int_empty(shape, device, x.dtype().into())),
+            Self::Floats(x) => Self::Floats(B::float_empty(shape, &device, x.dtype().into())),
+            Self::Ids(x) => Self::Ids(B::int_empty(shape, &device, x.dtype().into())),
         }
     }
 

@@ -148,8 +148,8 @@ fn down<B: CollectiveBackend>(x: Tensor<B, 2>) -> Vec<f32> {
 }
 
 /// Asserts that each exchange is what a loop over the ranks makes of it, for each number of ranks up to four, with
-/// uneven, equal and no rows; that a sum has the same bits on every rank and in every run; and in f32 that whole numbers
-/// are moved as they are. `group` makes all ranks.
+/// uneven, equal and no rows; that a sum has the same bits on every rank and in every run; and in f32 that whole
+/// numbers are moved as they are. `group` makes all ranks.
 #[track_caller]
 pub fn assert_exchanges<B: CollectiveBackend<Plain = B>>(
     counts: &[usize],

@@ -232,7 +232,7 @@ impl Builder<'_> {
                 let categories = fitted.categories.as_ref().unwrap_or(&none);
                 let rows: Vec<u32> = names.iter().map(|name| categories.rows_of(name)).collect();
                 let common = match with {
-                    None => categories.common(names),
+                    None => Categories::common(names, &rows),
                     Some(stored) => stored.category_names.get(&name).cloned().unwrap_or_default(),
                 };
                 self.note_unknown(&name, codes, names, &rows, is_fitted);

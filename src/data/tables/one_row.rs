@@ -234,8 +234,8 @@ impl RowTables {
         Ok(Some(Self { description, stored, nodes, edges }))
     }
 
-    /// Those of the import in the directory `data`, or, where there is none, of the one that the run keeps, if its columns
-    /// are `names`.
+    /// Those of the import in the directory `data`, or, where there is none, of the one that the run keeps, if its
+    /// columns are `names`.
     ///
     /// # Errors
     /// As for [`open`](Self::open).

@@ -22,8 +22,8 @@ use crate::error::{Error, Result, caught};
 /// Rows that are unpacked at once; few, so that long cells do not fill the memory before they are refused.
 const ROWS: usize = 1 << 12;
 
-/// Bytes of a decimal number, and its digits behind the point. Parquet's own types have 38 digits; the time that many take
-/// grows as their square.
+/// Bytes of a decimal number, and its digits behind the point. Parquet's own types have 38 digits; the time that many
+/// take grows as their square.
 const MAX_DIGITS: usize = 256;
 
 /// A file whose groups of rows are read one by one, each by any thread.

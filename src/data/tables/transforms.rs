@@ -111,12 +111,11 @@ impl Categories {
         self.hashes.binary_search(&hash_text(name)).map_or(0, |at| self.counts[at])
     }
 
-    /// The names that an explanation may say: of the most frequent categories, none of them of so few rows that it might
-    /// be somebody's own. In the order of the alphabet.
-    pub fn common(&self, names: &TextTable) -> Vec<String> {
-        let known = names.iter().filter(|name| !name.is_empty() && name.len() <= MAX_NAME_BYTES);
-        let mut common: Vec<(u32, &str)> = known.map(|name| (self.rows_of(name), name)).collect();
-        common.retain(|&(rows, _)| rows >= MIN_ROWS);
+    /// The names that an explanation may say: of the most frequent categories, none of them of so few rows that it
+    /// might be somebody's own, in the order of the alphabet. `rows` are those of each name.
+    pub fn common(names: &TextTable, rows: &[u32]) -> Vec<String> {
+        let mut common: Vec<(u32, &str)> = rows.iter().copied().zip(names.iter()).collect();
+        common.retain(|&(rows, name)| rows >= MIN_ROWS && !name.is_empty() && name.len() <= MAX_NAME_BYTES);
         common.sort_unstable_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(b.1)));
         let mut common: Vec<String> = common.into_iter().take(MAX_NAMES).map(|(_, name)| name.to_owned()).collect();
         common.sort_unstable();
@@ -124,7 +123,7 @@ impl Categories {
     }
 
     /// The one category that `is_it` holds for, given by its hash and its rows; `None` where there is none or several.
-    pub fn only(&self, is_it: impl Fn(u64, u32) -> bool) -> Option<u64> {
+    pub fn only(&self, mut is_it: impl FnMut(u64, u32) -> bool) -> Option<u64> {
         let mut found = self.hashes.iter().zip(&self.counts).filter(|&(&hash, &rows)| is_it(hash, rows));
         let (&hash, _) = found.next()?;
         found.next().is_none().then_some(hash)

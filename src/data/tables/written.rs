@@ -20,8 +20,8 @@ pub struct Written {
     pub column: String,
     /// What stands there; `None` for an empty cell.
     pub value: Option<String>,
-    /// Whether features, which are kept in half precision, are the same of a number that differs by a hundredth; of less
-    /// than one by a hundredth part.
+    /// Whether features, which are kept in half precision, are the same of a number that differs by a hundredth; of
+    /// less than one by a hundredth part.
     pub is_rounded: bool,
 }
 
@@ -75,8 +75,9 @@ impl RowTables {
                 flagged(self.category(source, fitted, is_it))
             }
             FeatureKind::Categorical { encoding: Encoding::Hash, .. } => {
+                let mut direction = vec![0.0; cells.len()];
                 let is_it = |hash, _| {
-                    let mut direction = vec![0.0; cells.len()];
+                    direction.fill(0.0);
                     encode::direction(hash, &mut direction);
                     direction.iter().zip(cells).all(|(&made, &stored)| is_same(made, stored))
                 };
@@ -89,9 +90,10 @@ impl RowTables {
     }
 
     /// The one category that `is_it` holds for, given by its hash and its fitted rows.
-    fn category(&self, source: &Source, fitted: &Fitted, is_it: impl Fn(u64, u32) -> bool) -> Option<Written> {
+    fn category(&self, source: &Source, fitted: &Fitted, is_it: impl FnMut(u64, u32) -> bool) -> Option<Written> {
+        let names = self.stored.category_names.get(&source.fitted)?;
         let hash = fitted.categories.as_ref()?.only(is_it)?;
-        let name = self.stored.category_names.get(&source.fitted)?.iter().find(|name| hash_text(name) == hash)?;
+        let name = names.iter().find(|name| hash_text(name) == hash)?;
         Some(Written::new(&source.column, Some(name.clone())))
     }
 }

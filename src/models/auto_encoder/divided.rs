@@ -45,7 +45,7 @@ impl<B: GraphBackend> DividedInputs<B> {
             None => (0..x.len()).map(of_own).collect(),
             Some(_) => x,
         };
-        Self { part, normalisation, inputs: Inputs { rows, of_field: false, chunk_rows } }
+        Self { part, normalisation, inputs: Inputs { rows, chunk_rows } }
     }
 
     /// The same out of the inputs of all nodes, of a rank that has the whole graph.
@@ -53,7 +53,7 @@ impl<B: GraphBackend> DividedInputs<B> {
         part: GraphPart<B>,
         graph: &HeteroGraph,
         causal: bool,
-        Inputs { rows, chunk_rows, .. }: Inputs<B>,
+        Inputs { rows, chunk_rows }: Inputs<B>,
         device: &B::Device,
     ) -> Self {
         let normalisation = BatchNormalisation::of_part(graph, causal, |t| part.own(t), device);
@@ -65,7 +65,7 @@ impl<B: GraphBackend> DividedInputs<B> {
             None => rows.into_iter().enumerate().map(of_own).collect(),
             Some(_) => rows,
         };
-        Self { part, normalisation, inputs: Inputs { rows, of_field: false, chunk_rows } }
+        Self { part, normalisation, inputs: Inputs { rows, chunk_rows } }
     }
 
     /// The nodes of this rank, and the edges into them.
@@ -98,7 +98,7 @@ impl<B: GraphBackend> TripleStreamGae<B> {
     /// A rank that fails.
     pub fn embed_divided(
         &self,
-        DividedInputs { part, normalisation, inputs: Inputs { rows, chunk_rows, .. } }: &DividedInputs<B>,
+        DividedInputs { part, normalisation, inputs: Inputs { rows, chunk_rows } }: &DividedInputs<B>,
         rank: &Communicator<B::Plain>,
     ) -> Result<Tensor<B, 2>, CollectiveError> {
         let [first, second] = &self.layers[..] else { unreachable!("two layers") };

@@ -310,8 +310,8 @@ impl Log {
         })
     }
 
-    /// Replaces every record by what `left` leaves of it, in the files that `is_wanted`; tells how many changed. Of files
-    /// that end at `until` nothing is left but keys.
+    /// Replaces every record by what `left` leaves of it, in the files that `is_wanted`; tells how many changed. Of
+    /// files that end at `until` nothing is left but keys.
     fn rewrite(
         &self,
         until: Option<Position>,

@@ -619,7 +619,7 @@ impl<B: GraphBackend> Placement<B> {
         rows: Rows,
         device: &B::Device,
     ) -> Result<Self> {
-        let places: Arc<[u32]> = division.places(host.node_types()).into();
+        let places: Arc<[u32]> = division.places().into();
         let dtype = x.first().map_or(DType::F32, Tensor::dtype);
         let part = GraphPart::upload(host, division, rank, device)?.with_values_in(dtype);
         let inner = OnDevice::Part(part.inner(), places.clone());

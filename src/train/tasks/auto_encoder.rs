@@ -274,7 +274,7 @@ impl<B: GraphBackend> AutoEncoder<B> {
                 _ => None,
             };
             if let Some((rank, division)) = division.filter(|_| config.train.rows == Rows::All) {
-                let (how, places) = (division.to_string(), division.places(host.node_types()).into());
+                let (how, places) = (division.to_string(), division.places().into());
                 let part = GraphPart::upload(&host, division, rank, device)?;
                 let inputs = DividedInputs::new(part, &host, spec.causal, x, config.train.chunk_size, device);
                 let placement = Placement::Divided(Box::new(inputs), places);
@@ -337,8 +337,8 @@ impl<B: GraphBackend> AutoEncoder<B> {
         }
     }
 
-    /// Embeddings of every node, by global id. Ranks that embed together all ask for them; where rows are divided rank 0
-    /// alone gets them.
+    /// Embeddings of every node, by global id. Ranks that embed together all ask for them; where rows are divided rank
+    /// 0 alone gets them.
     ///
     /// # Errors
     /// A device that failed; a rank that fails.

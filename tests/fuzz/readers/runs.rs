@@ -89,7 +89,7 @@ const FILES: [(&str, &str); 13] = [
     ("stages.json", r#"{"stage1":"a-run","stage2":"another"}"#),
     (
         "tournament.json",
-        r#"{"figure":"average_precision","validation_labels":4,"minutes":1.0,"seconds":3.0,"prefer":"accuracy","candidates":[{"name":"a","about":"b","rounds":[{"round":1,"share":0.5,"done":3,"value":0.75,"error":null,"seconds":1.0}]}],"complete":true,"model":{"name":"a","run":"runs/a"}}"#,
+        r#"{"figure":"average_precision","validation_labels":4,"minutes":1.0,"seconds":3.0,"prefer":"best","candidates":[{"name":"a","about":"b","rounds":[{"round":1,"share":0.5,"done":3,"value":0.75,"error":null,"seconds":1.0,"complete":true}]}],"complete":true,"model":{"name":"a","run":"runs/a"}}"#,
     ),
 ];
 

@@ -18,7 +18,8 @@ enum Step {
     Forget(u64),
 }
 
-/// No payment that comes later has the card or the shop of one that is forgotten: it would be told by it until a restart.
+/// No payment that comes later has the card or the shop of one that is forgotten: it would be told by it until a
+/// restart.
 const STEPS: [Step; 6] =
     [Step::Payments(0), Step::Payments(4), Step::Label(1), Step::Forget(7), Step::Payments(8), Step::Forget(11)];
 

@@ -248,8 +248,8 @@ fn let_be_traced(command: &mut Command) {
     unsafe { command.pre_exec(set_up) };
 }
 
-/// Runs `command` in `root` to its end, with a fault at a call, counted from 0; `begun` is told its process. Returns its
-/// calls until then, and how it ended.
+/// Runs `command` in `root` to its end, with a fault at a call, counted from 0; `begun` is told its process. Returns
+/// its calls until then, and how it ended.
 ///
 /// # Errors
 /// Where processes may not be traced.

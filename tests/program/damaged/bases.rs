@@ -6,17 +6,14 @@ use std::path::Path;
 
 use crate::events::{BY_TIME, EVENTS, payments, tables};
 use crate::support::{Sandbox, npy, repository};
-use crate::trust;
+use crate::trust::{self, IMPORT, STAGE1, STAGE2};
 
 /// Inputs by their name.
 pub(super) struct Bases(BTreeMap<&'static str, Sandbox>);
 
-const IMPORT: [&str; 6] = ["--quiet", "import", "tables", "graph.toml", "--out", "data"];
-
 /// Settings of a short training.
-const STAGE2: &str = "input = \"features\"\n[model]\nhidden = 4\nout = 4\n[train]\nepochs = 2\ncheckpoint_every = 1\n";
 const TASKS: [(&str, &str); 4] = [
-    ("stage1", "[model]\nhidden = 4\nout = 4\n[train]\nepochs = 1\n"),
+    ("stage1", STAGE1),
     ("stage2", STAGE2),
     ("stage3", "[features]\nwavelets = false\n[model]\ntrees = 3\n"),
     ("classify", "[model]\nhidden = 4\n[split]\nuse = \"random\"\n[train]\nepochs = 1\n"),

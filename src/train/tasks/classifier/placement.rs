@@ -67,7 +67,7 @@ impl<B: GraphBackend> OnDevice<B> {
         train: &[(u32, u32)],
         device: &B::Device,
     ) -> Result<Self> {
-        let (graph, places) = (graph_of_blocks(spec, graph)?, division.places(graph.node_types()));
+        let (graph, places) = (graph_of_blocks(spec, graph)?, division.places());
         let part = ClassifierPart::upload(spec, &graph, (rank, division), features, dtype, device)?;
         let train: Vec<(u32, u32)> = train.iter().map(|&(node, class)| (places[node as usize], class)).collect();
         let rows = Computed::Part { inner: Box::new(part.inner()), part };

@@ -178,8 +178,8 @@ impl<B: GraphBackend> Classifier<B> {
         }
     }
 
-    /// Logits of all nodes, row by row. Ranks that compute them together all ask for them; where rows are divided rank 0
-    /// alone gets them.
+    /// Logits of all nodes, row by row. Ranks that compute them together all ask for them; where rows are divided rank
+    /// 0 alone gets them.
     ///
     /// # Errors
     /// A device that failed, or what a thread of the loader ran into; a rank that fails.
