@@ -89,14 +89,14 @@ fn stage1_embeds_the_nodes_of_a_part_as_the_whole_graph_does() {
         let model = TripleStreamGae::<Flex>::new(&spec, &mut parameters).unwrap();
         let embedded = |counts: [usize; 3], chunk_rows: Option<usize>| {
             let graph = graph(counts);
-            let on_device = DeviceGraph::upload(&graph, &device).unwrap();
+            let on_device = DeviceGraph::<Flex>::upload(&graph, &device).unwrap();
             let normalisation = Normalisation::of(&graph, causal, &device);
             let inputs = Inputs::new(&on_device, &normalisation, features(counts), chunk_rows);
             model.embed(&on_device, &ReceptiveField::all(&on_device), &normalisation, &inputs)
         };
         let in_batches = |counts: [usize; 3]| {
             let graph = graph(counts);
-            let blocks = [(); 2].map(|()| DeviceGraph::upload(&graph, &device).unwrap().whole());
+            let blocks = [(); 2].map(|()| DeviceGraph::<Flex>::upload(&graph, &device).unwrap().whole());
             let nodes = counts.map(|count| (0..count as u32).collect::<Vec<_>>());
             let normalisation = HostNormalisation::of(Arc::new(graph), causal).of_blocks(&nodes, &blocks, &device);
             model.embed_blocks(&blocks, &normalisation, features(counts))
@@ -132,7 +132,7 @@ fn stage2_embeds_the_nodes_of_a_part_as_the_whole_graph_does() {
         let mut parameters = Parameters::from_tensors(&tensors, Path::new("best.bpk"), &device);
         let model = TripleStreamGat::<Flex>::new(&spec, &mut parameters).unwrap();
         let embedded = |counts: [usize; 3], chunk_rows: Option<usize>| {
-            let on_device = DeviceGraph::upload(&graph(counts), &device).unwrap();
+            let on_device = DeviceGraph::<Flex>::upload(&graph(counts), &device).unwrap();
             let field = ReceptiveField::all(&on_device);
             model.embed(&on_device, &field, &features(counts), Pass { chunk_rows, ..Pass::default() })
         };

@@ -180,11 +180,16 @@ impl<B: Backend> Normalisation<B> {
 
     fn of_relation(relation: &Relation, causal: bool, device: &B::Device) -> Self {
         let Factors { dst_scale, src_scale, self_weight } = Factors::of(relation, causal);
-        let vector = |values: Vec<f32>| {
-            let len = values.len();
-            Tensor::<B, 1>::from_data(TensorData::new(values, [len]), device)
-        };
+        let vector = |values| vector(values, device);
         Self { dst_scale: vector(dst_scale), src_scale: vector(src_scale), self_weight: self_weight.map(vector) }
+    }
+}
+
+fn vector<B: Backend>(values: Vec<f32>, device: &B::Device) -> Tensor<B, 1> {
+    match values.len() {
+        // No device takes a copy of nothing.
+        0 => Tensor::empty([0], device),
+        len => Tensor::from_data(TensorData::new(values, [len]), device),
     }
 }
 

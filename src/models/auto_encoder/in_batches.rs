@@ -13,7 +13,7 @@ use graphsieve_kernels::{
 };
 use rayon::prelude::*;
 
-use super::{ConvolutionLayer, Factors, Normalisation, TripleStreamGae, blank};
+use super::{ConvolutionLayer, Factors, Normalisation, TripleStreamGae, blank, vector};
 use crate::graph::{HeteroGraph, Relation};
 use crate::models::crossing::{AtHand, LayerRows, in_turn};
 use crate::nn::{Block, KeptRows, RelationEdges};
@@ -211,17 +211,12 @@ impl<B: Backend> BatchNormalisation<B> {
         device: &B::Device,
     ) -> Self {
         let streams = graph.streams();
-        let vector = |values: &[f32]| match values.len() {
-            // No device takes a copy of nothing.
-            0 => Tensor::empty([0], device),
-            len => Tensor::<B, 1>::from_data(TensorData::new(values.to_vec(), [len]), device),
-        };
         let of_relation = |(id, relation): (usize, &Relation)| {
             let (factors, own) = (Factors::of(relation, causal), own(relation.dst));
             let normalisation = Normalisation {
-                dst_scale: vector(&factors.dst_scale[own.clone()]),
-                src_scale: vector(&factors.src_scale),
-                self_weight: factors.self_weight.map(|weight| vector(&weight[own])),
+                dst_scale: vector(factors.dst_scale[own.clone()].to_vec(), device),
+                src_scale: vector(factors.src_scale, device),
+                self_weight: factors.self_weight.map(|weight| vector(weight[own].to_vec(), device)),
             };
             let stream = streams.iter().position(|stream| *stream == relation.stream).unwrap_or_default();
             BatchRelation { id, dst: relation.dst, stream, normalisation }
