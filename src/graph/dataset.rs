@@ -14,6 +14,7 @@ use rayon::prelude::*;
 
 pub(crate) use self::ages::from_the_first;
 use super::adjacency::Rows;
+use super::checksums::Checksums;
 use super::classes::Classes;
 use super::directory::write_directory;
 use super::edge_values::{EdgeColumns, EdgeValues};
@@ -91,7 +92,7 @@ impl Dataset {
     ///
     /// # Errors
     /// [`Error::Io`] for a missing or unreadable file, [`Error::Format`] for content that is truncated, out of range,
-    /// contradictory or not finite, [`Error::Data`] for files that do not belong together.
+    /// contradictory, not finite or not what was written, [`Error::Data`] for files that do not belong together.
     pub fn open(path: &Path) -> Result<Self> {
         Self::open_with(path, EdgeReading::default())
     }
@@ -141,9 +142,19 @@ impl Dataset {
             return Err(Error::io(dir, "open", io::ErrorKind::NotADirectory.into()));
         }
         let (manifest, manifest_path) = Manifest::read(dir)?;
+        // Who reads a file that was changed may say more of what is wrong with it.
+        let (dataset, checked) = rayon::join(
+            || Self::read_files(dir, &manifest, &manifest_path),
+            || timed("comparing digests", || Checksums::read(dir)?.check_all(dir, &manifest.read_later(dir))),
+        );
+        let dataset = dataset?;
+        checked.map(|()| dataset)
+    }
+
+    fn read_files(dir: &Path, manifest: &Manifest, manifest_path: &Path) -> Result<Self> {
         let types: Vec<(String, usize)> = manifest.node_types.iter().map(|t| (t.name.clone(), t.count)).collect();
         // Without relations yet: names and counts are checked, also against the features, before anything is allocated.
-        let nodes = HeteroGraph::new(types, Vec::new()).map_err(|error| located(error, &manifest_path))?;
+        let nodes = HeteroGraph::new(types, Vec::new()).map_err(|error| located(error, manifest_path))?;
         let optional = |name: &str| Some(dir.join(name)).filter(|path| is_present(path));
         let features = || match &manifest.features {
             Some(FeaturesEntry { file, dim, dtype }) => {
@@ -153,7 +164,7 @@ impl Dataset {
                 .map(|path| Features::open(&path, nodes.num_nodes(), FEATURES_DIM, FeatureType::F16))
                 .transpose(),
         };
-        let graph = || read_graph(dir, &manifest, &manifest_path, nodes.node_types());
+        let graph = || read_graph(dir, manifest, manifest_path, nodes.node_types());
         let ids = || optional(IDS_FILE).map(|path| IdMaps::read_json(&path, nodes.node_types())).transpose();
         // The large files at the same time: ids are read by one thread.
         let (ids, (graph, features)) = rayon::join(
@@ -171,14 +182,14 @@ impl Dataset {
             manifest.relations.iter().filter_map(|entry| entry.edge_values(dir)).collect();
         let mut columns = edge_values.iter().filter_map(|values| Some((&values.relation, values.columns.as_ref()?)));
         let checked = columns.try_for_each(|(relation, columns)| columns.check(relation));
-        checked.map_err(|error| located(error, &manifest_path))?;
+        checked.map_err(|error| located(error, manifest_path))?;
         let labels = labels.or_else(|| classes.as_ref()?.binary());
         let events = Events::read(dir, graph.num_nodes())?;
         let spans = events.as_ref().map_or(Ok(()), |events| events.check_spans(&graph));
-        spans.map_err(|error| located(error, &manifest_path))?;
+        spans.map_err(|error| located(error, manifest_path))?;
         let split = StoredSplit::read(dir, graph.num_nodes())?;
         let ends = manifest.node_types.iter().filter_map(|of| Some(Ends::new(&graph, &of.name, of.ends.as_ref()?)));
-        let ends = ends.collect::<Result<_>>().map_err(|error| located(error, &manifest_path))?;
+        let ends = ends.collect::<Result<_>>().map_err(|error| located(error, manifest_path))?;
         let parts = Self::new(graph, features, labels, ids);
         let dataset = Self { classes, feature_names, edge_values, ends, events, split, ..parts };
         dataset.check_feature_names().map_err(|error| located(error, &dir.join(FEATURE_NAMES_FILE)))?;
@@ -366,6 +377,8 @@ impl Dataset {
         if self.ids.is_some() {
             names.push(IDS_FILE.to_owned());
         }
+        let checksums = timed("digests of the files", || Checksums::write(dir, &names))?;
+        names.push(checksums);
         Ok(names)
     }
 

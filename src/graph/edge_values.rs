@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use rayon::prelude::*;
 
 use super::array::Array;
-use super::formats::{map_file, write_new};
+use super::checksums::Checksums;
+use super::formats::{map_file, parent_of, write_new};
 use crate::error::{Error, Result};
 
 /// Columns of values that a relation has at most: operators keep those of an edge at hand.
@@ -206,7 +207,8 @@ impl<T: bytemuck::Pod> Values<T> {
     /// All values, of a relation of `entries` edges.
     ///
     /// # Errors
-    /// [`Error::Io`]; [`Error::Format`] for a file of another length, [`Error::Data`] for values of another number.
+    /// [`Error::Io`]; [`Error::Format`] for a file of another length or that is not what was written, [`Error::Data`]
+    /// for values of another number.
     pub fn read(&self, entries: usize) -> Result<Cow<'_, [T]>> {
         self.read_rows(entries, 1)
     }
@@ -233,7 +235,9 @@ impl<T: bytemuck::Pod> Values<T> {
                     let help = "the file is truncated or belongs to another relation; write the directory again";
                     return Err(Error::format(path, "file length", expected, format!("{found} bytes"), help));
                 }
-                Ok(Cow::Owned(bytemuck::pod_collect_to_vec(&map_file(path)?)))
+                let values = bytemuck::pod_collect_to_vec(&map_file(path)?);
+                Checksums::read(parent_of(path))?.check(path)?;
+                Ok(Cow::Owned(values))
             }
         }
     }

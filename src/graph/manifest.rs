@@ -296,6 +296,12 @@ impl Manifest {
         self.node_types.iter().position(|node_type| node_type.name == name)
     }
 
+    /// The files of what edges carry, which are read when it is asked for.
+    pub(super) fn read_later(&self, dir: &Path) -> Vec<PathBuf> {
+        let files = self.relations.iter().flat_map(|entry| [&entry.weight, &entry.time, &entry.values]);
+        files.flatten().map(|file| dir.join(file)).collect()
+    }
+
     /// Whether nothing is generated beside a relation: it is one way, or one of a declared pair.
     pub(super) fn is_complete(&self, name: &str) -> bool {
         self.relations.iter().any(|entry| match &entry.reverse_of {

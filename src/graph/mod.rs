@@ -53,6 +53,9 @@
 //! test) are the split of the labels ([`StoredSplit`]); data without them are divided by the configuration of a
 //! training.
 //!
+//! `SHA256SUMS` has the digests of the arrays that were written. They are compared when a directory is read, those of
+//! values of edges when these are, and a file that was changed is refused. A directory without it is read as it is.
+//!
 //! A node type whose nodes are edges of the raw tables, such as payments, says so by `ends = ["paid_by", "paid_to"]`:
 //! the relations that lead to it from its source and from its destination ([`Ends`]).
 //!
@@ -61,6 +64,7 @@
 
 mod adjacency;
 mod array;
+mod checksums;
 mod classes;
 pub mod dataset;
 pub mod digest;

@@ -72,14 +72,25 @@ impl State {
         let events = events_of(View { state: self, overlay: None }, &plan);
         let events: Vec<EventAt> = events.iter().map(NamedEvent::at).collect();
         self.derived.append(&events, &static_edges(&base, &plan));
-        for event in &events {
-            if let Some(features) = features_of(event, &mut self.delta) {
-                self.derived.of_event(event, features);
-            }
-        }
+        events.iter().for_each(|event| self.derive(event));
         let latest = plan.edges.iter().filter_map(|edge| edge.time).max();
         self.latest = self.latest.max(latest.unwrap_or(i64::MIN));
         Ok(plan.counts)
+    }
+
+    /// Fills in the derived columns of appended events anew, by type and number.
+    pub fn derive_anew(&mut self, events: &[(usize, u32)]) {
+        for &(node_type, local) in events {
+            let event = NamedEvent::of(View { state: self, overlay: None }, node_type, local);
+            self.derive(&event.at());
+        }
+    }
+
+    /// Fills in the derived columns of an event, where it was appended.
+    fn derive(&mut self, event: &EventAt) {
+        if let Some(features) = features_of(event, &mut self.delta) {
+            self.derived.of_event(event, features);
+        }
     }
 
     /// What rows would add, for a single call.

@@ -74,7 +74,8 @@ struct Static {
 ///
 /// Counts so far are those of the rows that the base and what was appended hold, so that a server that runs, one that
 /// was restarted and an import of these rows agree to the byte. An event sees what has a smaller time. One that comes
-/// late counts for what comes after it; columns of events that were there stay what they were.
+/// late counts for what comes after it; columns of events that were there stay what they were. One that is forgotten
+/// counts for nothing any more, also not for those that were appended behind it.
 pub struct Columns {
     tables: Option<Arc<RowTables>>,
     /// By node type: the features of a node that only edges name, without figures of edges.
@@ -331,10 +332,18 @@ impl Derived for Columns {
         }
     }
 
-    fn forget(&mut self, node_type: usize, local: u32) {
-        self.windows.iter_mut().for_each(|windows| windows.forget(node_type, local));
+    fn forget(&mut self, node_type: usize, local: u32) -> Vec<(usize, u32)> {
+        let mut changed = Vec::new();
+        for windows in &mut self.windows {
+            let (of, first) = (windows.node_type, windows.base);
+            let events = windows.forget(node_type, local).into_iter().filter(|&event| event >= first);
+            changed.extend(events.map(|event| (of, event)));
+        }
+        changed.sort_unstable();
+        changed.dedup();
         self.forgotten.insert((node_type, local));
         self.forget_edges(node_type, local);
+        changed
     }
 
     /// Counts are those of the rows that there are: what leaves them leaves with the next base.
@@ -480,19 +489,22 @@ impl Windows {
         ids.push(number.unwrap_or(u32::MAX));
     }
 
-    fn forget(&mut self, node_type: usize, local: u32) {
+    /// Leaves a node out. Returns the events whose columns may be others than before.
+    fn forget(&mut self, node_type: usize, local: u32) -> Vec<u32> {
         if node_type == self.node_type {
             return self.running.forget(local);
         }
+        let mut changed = Vec::new();
         for (at, _) in self.relations.iter().enumerate().filter(|(_, [_, entity])| *entity == node_type) {
             match &self.pairs {
-                None => self.running.forget_entity(at, local),
+                None => changed.extend(self.running.forget_entity(at, local)),
                 Some(numbers) => {
                     let of_entity = numbers.iter().filter(|(ends, _)| ends[at] == local);
-                    of_entity.for_each(|(_, &number)| self.running.forget_entity(0, number));
+                    changed.extend(of_entity.flat_map(|(_, &number)| self.running.forget_entity(0, number)));
                 }
             }
         }
+        changed
     }
 
     fn fact(&self, event: &EventAt) -> Fact {

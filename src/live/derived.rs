@@ -73,8 +73,9 @@ pub trait Derived: Send + Sync {
     /// Takes in a label that came later than its event.
     fn label(&mut self, event: &EventAt, label: u8, known: i64);
 
-    /// Leaves a node and its edges out of everything.
-    fn forget(&mut self, node_type: usize, local: u32);
+    /// Leaves a node and its edges out of everything. Returns the appended events whose derived columns are others
+    /// from now on, by type and number.
+    fn forget(&mut self, node_type: usize, local: u32) -> Vec<(usize, u32)>;
 
     /// Leaves out what is older than `time`.
     fn drop_before(&mut self, time: i64);
@@ -122,7 +123,9 @@ impl Derived for Independent {
 
     fn label(&mut self, _: &EventAt, _: u8, _: i64) {}
 
-    fn forget(&mut self, _: usize, _: u32) {}
+    fn forget(&mut self, _: usize, _: u32) -> Vec<(usize, u32)> {
+        Vec::new()
+    }
 
     fn drop_before(&mut self, _: i64) {}
 

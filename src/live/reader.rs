@@ -256,13 +256,26 @@ impl RowReader {
     /// # Errors
     /// [`Error::Data`] with the column of what does not fit, what was expected, what was found and a way out.
     pub fn read(&self, change: &Change) -> Result<Vec<Row>> {
+        self.read_row(change, false)
+    }
+
+    /// The same of a row that was taken before: what it named may have been forgotten since, and its columns that name
+    /// a node may be empty.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn read_again(&self, change: &Change) -> Result<Vec<Row>> {
+        self.read_row(change, true)
+    }
+
+    fn read_row(&self, change: &Change, is_again: bool) -> Result<Vec<Row>> {
         match change {
-            Change::Node(node) => self.read_node(node),
+            Change::Node(node) => self.read_node(node, is_again),
             Change::Edge(edge) => Ok(vec![Row::Edge(self.read_edge(edge)?)]),
         }
     }
 
-    fn read_node(&self, change: &NodeChange) -> Result<Vec<Row>> {
+    fn read_node(&self, change: &NodeChange, is_again: bool) -> Result<Vec<Row>> {
         let found = self.types.iter().position(|of| of.name == change.node_type);
         let node_type = found.ok_or_else(|| {
             unknown("`type`", "a node type", &change.node_type, self.types.iter().map(|of| of.name.as_str()))
@@ -290,7 +303,7 @@ impl RowReader {
         for (edge, target, _) in &of.edges {
             let other = cells(&edge.column)?;
             if other.is_empty() {
-                if edge.may_be_empty {
+                if edge.may_be_empty || is_again {
                     continue;
                 }
                 return Err(Error::Data {

@@ -90,14 +90,18 @@ impl State {
         }
     }
 
-    /// Leaves a node and its edges out.
+    /// Leaves a node and its edges out: appended events have the derived columns that they would have without it.
     pub fn forget(&mut self, node_type: usize, local: u32) {
         let base = self.base.clone();
-        self.derived.forget(node_type, local);
+        let changed = self.derived.forget(node_type, local);
         self.delta.forget(node_type, local, &base.ends, base.width());
-        if base.global(node_type, local).is_none() {
-            return;
+        if base.global(node_type, local).is_some() {
+            self.forget_of_base(&base, node_type, local);
         }
+        self.derive_anew(&changed);
+    }
+
+    fn forget_of_base(&mut self, base: &Base, node_type: usize, local: u32) {
         Arc::make_mut(&mut self.names[node_type]).forget(local);
         self.labels.remove(&(node_type, local));
         self.forgotten.insert((node_type, local));

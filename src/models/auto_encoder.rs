@@ -92,6 +92,8 @@ impl AutoEncoderSpec {
 /// the layers read them ([`AutoEncoderSpec::weighted`]), and a degree is the sum of a row: `sum_j w_ij h_j / sqrt(d_i
 /// d'_j) + h_i / d_i` with `d_i = 1 + sum_j w_ij` and `d'_j = 1 + sum_i w_ij`. `A~` is never stored: rows are scaled
 /// before and after a sum over the edges, and the self term is added, except where the data holds the loops as edges.
+/// A relation from a type without nodes is one without edges: `A~_r h = h`, as of any node that has no neighbour there.
+/// So a part of a graph gives a node what the whole graph does, whichever types the part has nodes of.
 ///
 /// # Source
 /// GNN-EADD, Stage 1; Kipf and Welling, Variational graph auto-encoders (2016).
@@ -178,11 +180,16 @@ impl<B: Backend> Normalisation<B> {
 
     fn of_relation(relation: &Relation, causal: bool, device: &B::Device) -> Self {
         let Factors { dst_scale, src_scale, self_weight } = Factors::of(relation, causal);
-        let vector = |values: Vec<f32>| {
-            let len = values.len();
-            Tensor::<B, 1>::from_data(TensorData::new(values, [len]), device)
-        };
+        let vector = |values| vector(values, device);
         Self { dst_scale: vector(dst_scale), src_scale: vector(src_scale), self_weight: self_weight.map(vector) }
+    }
+}
+
+fn vector<B: Backend>(values: Vec<f32>, device: &B::Device) -> Tensor<B, 1> {
+    match values.len() {
+        // No device takes a copy of nothing.
+        0 => Tensor::empty([0], device),
+        len => Tensor::from_data(TensorData::new(values, [len]), device),
     }
 }
 
@@ -286,10 +293,11 @@ impl<B: GraphBackend> Inputs<B> {
         if chunk_rows.is_some() {
             return Self { rows: x, chunk_rows };
         }
-        let mut columns: Vec<Vec<Tensor<B, 2>>> = vec![Vec::new(); x.len()];
-        for relation in graph.relations.iter().filter(|relation| field.rows(graph, 1, relation.dst) > 0) {
-            columns[relation.dst].push(aggregate(graph, field, 0, relation, normalisation, &x));
-        }
+        let aggregates = |t: usize| {
+            let into = graph.relations_into(t).filter(|_| field.rows(graph, 1, t) > 0);
+            into.map(|(_, relation)| aggregate(field, 0, t, relation, normalisation, &x)).collect()
+        };
+        let columns: Vec<Vec<Tensor<B, 2>>> = (0..x.len()).map(aggregates).collect();
         let own = |(t, x): (usize, Tensor<B, 2>)| select_rows(x, None, field.levels[1][t].as_ref());
         let x = x.into_iter().enumerate().map(own);
         Self { rows: columns.into_iter().zip(x).map(stacked).collect(), chunk_rows }
@@ -309,18 +317,24 @@ impl<B: Backend> Inputs<Autodiff<B>> {
     }
 }
 
-/// `A~_r h` on the rows that layer `layer` wants.
+/// `A~_r h` on the rows of type `t` that layer `layer` wants, of which there are some; `relation` points at them.
 fn aggregate<B: GraphBackend>(
-    graph: &DeviceGraph<B>,
     field: &ReceptiveField<B>,
     layer: usize,
-    relation: &DeviceRelation<B>,
+    t: usize,
+    relation: Option<&DeviceRelation<B>>,
     normalisation: &[Normalisation<B>],
     h: &[Tensor<B, 2>],
 ) -> Tensor<B, 2> {
-    debug_assert!(field.rows(graph, layer + 1, relation.dst) > 0, "a relation without wanted rows is skipped");
+    // No node is at its other end: every degree is 1, that of the node itself.
+    let Some(relation) = relation else { return kept(field, layer, t, h) };
     let config = product_config(field, layer, relation, normalisation, h);
     spmm(&field.csr(layer, relation), h[relation.src].clone(), relation.weights(), config)
+}
+
+/// The rows of type `t` before layer `layer` that are rows after it.
+fn kept<B: GraphBackend>(field: &ReceptiveField<B>, layer: usize, t: usize, h: &[Tensor<B, 2>]) -> Tensor<B, 2> {
+    select_rows(h[t].clone(), field.levels[layer][t].as_ref(), field.levels[layer + 1][t].as_ref())
 }
 
 /// How the product with `A~_r` scales rows, and its self term.
@@ -374,7 +388,7 @@ impl<B: GraphBackend> ConvolutionLayer<B> {
             let has_others = stacked.dims()[0] > field.rows(graph, 1, t);
             let hidden = field.levels[1][t].as_ref().filter(|_| has_others);
             let rows = select_rows(stacked.clone(), None, hidden);
-            self.of_stacked(t, graph.relations.iter().filter(|r| r.dst == t).map(|r| r.stream), rows)
+            self.of_stacked(t, graph.relations_into(t).map(|(stream, _)| stream), rows)
         };
         inputs.rows.iter().enumerate().map(one).collect()
     }
@@ -399,11 +413,10 @@ impl<B: GraphBackend> ConvolutionLayer<B> {
                 return blank([0, own.dims()[1]], &h[t]);
             }
             let project = |rows: Tensor<B, 2>, weight: Tensor<B, 2>| linear(rows, weight, None);
-            let rows = select_rows(h[t].clone(), field.levels[1][t].as_ref(), field.levels[2][t].as_ref());
-            let mut parts = vec![project(rows, own)];
-            for relation in graph.relations.iter().filter(|r| r.dst == t) {
-                let sum = aggregate(graph, field, 1, relation, normalisation, h);
-                parts.push(project(sum, self.streams[relation.stream].weight.val()));
+            let mut parts = vec![project(kept(field, 1, t, h), own)];
+            for (stream, relation) in graph.relations_into(t) {
+                let sum = aggregate(field, 1, t, relation, normalisation, h);
+                parts.push(project(sum, self.streams[stream].weight.val()));
             }
             combine(parts, self.bias(graph, t), 1.0, Activation::Identity)
         };
@@ -412,7 +425,7 @@ impl<B: GraphBackend> ConvolutionLayer<B> {
 
     /// The biases of all relations into a type together.
     fn bias(&self, graph: &DeviceGraph<B>, t: usize) -> Option<Tensor<B, 1>> {
-        self.biases(graph.relations.iter().filter(|r| r.dst == t).map(|r| r.stream))
+        self.biases(graph.relations_into(t).map(|(stream, _)| stream))
     }
 
     /// The biases of some streams together.

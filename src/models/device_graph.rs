@@ -21,7 +21,10 @@ pub struct DeviceGraph<B: Backend> {
     pub node_types: Vec<NodeType>,
     /// Weight-sharing groups in order of first use.
     pub streams: Vec<String>,
+    /// Those with nodes at both ends.
     pub relations: Vec<DeviceRelation<B>>,
+    /// The type that every relation of the graph on the host points at, and its stream.
+    pub(super) arriving: Arc<[(usize, usize)]>,
     /// For every node type the number of distinct streams into it, those without any node at the other end included.
     pub streams_into: Arc<[usize]>,
 }
@@ -89,6 +92,7 @@ impl<B: Backend> DeviceGraph<B> {
     /// [`Error::Data`] when a relation does not fit what the kernels can index.
     pub fn upload(graph: &HeteroGraph, device: &B::Device) -> Result<Self> {
         let streams: Vec<String> = graph.streams().into_iter().map(String::from).collect();
+        let arriving = arriving(graph, &streams);
         let mut uploaded: Vec<(Arc<Adjacency>, Csr<B>)> = Vec::new();
         let mut relations = Vec::new();
         let times: Vec<Option<Tensor<B, 1, Int>>> =
@@ -104,7 +108,7 @@ impl<B: Backend> DeviceGraph<B> {
                 _ => upload::<B>(relation, device)?,
             };
             uploaded.push((relation.reverse.clone(), csr.clone()));
-            let stream = streams.iter().position(|s| *s == relation.stream).unwrap_or_default();
+            let stream = arriving[id].1;
             let values = relation.values.as_deref().map(|values| EdgeRows::kept(&csr, edge_values(values, device)));
             let age = match &relation.ages {
                 Some(Ages::Edges(ages)) => Some(edge_ages(ages, device)),
@@ -114,7 +118,17 @@ impl<B: Backend> DeviceGraph<B> {
             relations.push(DeviceRelation { src: relation.src, dst: relation.dst, stream, csr, id, values, age });
         }
         let streams_into = graph.streams_into().into();
-        Ok(Self { node_types: graph.node_types().to_vec(), streams, relations, streams_into })
+        Ok(Self { node_types: graph.node_types().to_vec(), streams, relations, arriving, streams_into })
+    }
+
+    /// The relations into a type in the order of the host's graph: the stream of each, and what the device has of it,
+    /// which is nothing where the type at its other end has no nodes.
+    pub fn relations_into(
+        &self,
+        node_type: usize,
+    ) -> impl Iterator<Item = (usize, Option<&DeviceRelation<B>>)> + Clone {
+        let into = self.arriving.iter().enumerate().filter(move |(_, (dst, _))| *dst == node_type);
+        into.map(move |(id, &(_, stream))| (stream, self.relations.iter().find(|relation| relation.id == id)))
     }
 
     /// A layer over all nodes and edges.
@@ -167,9 +181,16 @@ impl<B: Backend> DeviceGraph<Autodiff<B>> {
             node_types: self.node_types.clone(),
             streams: self.streams.clone(),
             relations: self.relations.iter().map(relation).collect(),
+            arriving: self.arriving.clone(),
             streams_into: self.streams_into.clone(),
         }
     }
+}
+
+/// What [`DeviceGraph::arriving`] has of a graph with these streams.
+pub(super) fn arriving(graph: &HeteroGraph, streams: &[String]) -> Arc<[(usize, usize)]> {
+    let stream = |of: &Relation| streams.iter().position(|stream| *stream == of.stream).unwrap_or_default();
+    graph.relations().iter().map(|relation| (relation.dst, stream(relation))).collect()
 }
 
 /// Uploads an adjacency; the kernels make its reverse.

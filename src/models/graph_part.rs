@@ -10,7 +10,7 @@ use burn::tensor::backend::Backend;
 use burn::tensor::{DType, Tensor};
 use graphsieve_kernels::{Age, CollectiveError, Communicator, DropEdge, EdgeRows, GraphBackend};
 
-use super::device_graph::{DeviceGraph, DeviceRelation, csr, refused};
+use super::device_graph::{DeviceGraph, DeviceRelation, arriving, csr, refused};
 use super::parameters::rows_to_host;
 use crate::error::{Error, Result};
 use crate::graph::{Ages, EdgeMatrix, HeteroGraph, Relation};
@@ -116,7 +116,7 @@ impl<B: Backend> GraphPart<B> {
         let streams: Vec<String> = graph.streams().into_iter().map(String::from).collect();
         let times = |t: usize, nodes: Range<usize>| Some(node_times(&graph.times_of(t)?[nodes], device));
         let all = |t: usize| 0..graph.node_types()[t].count;
-        let mut relations = Vec::new();
+        let (arriving, mut relations) = (arriving(graph, &streams), Vec::new());
         for (id, relation) in graph.relations().iter().enumerate() {
             let rows = division.nodes(relation.dst, rank);
             if rows.is_empty() || relation.forward.num_cols() == 0 {
@@ -136,7 +136,7 @@ impl<B: Backend> GraphPart<B> {
             relations.push(DeviceRelation {
                 src: relation.src,
                 dst: relation.dst,
-                stream: streams.iter().position(|stream| *stream == relation.stream).unwrap_or_default(),
+                stream: arriving[id].1,
                 values: values.map(|values| EdgeRows::kept(&csr, values)),
                 csr,
                 id,
@@ -150,7 +150,7 @@ impl<B: Backend> GraphPart<B> {
         };
         let mut order: Vec<usize> = (0..node_types.len()).collect();
         order.sort_by_key(edges_into);
-        let graph = DeviceGraph { node_types, streams, relations, streams_into };
+        let graph = DeviceGraph { node_types, streams, relations, arriving, streams_into };
         Ok(Self { division, rank, graph, order: order.into() })
     }
 

@@ -4,6 +4,8 @@
 //! few labels into a score for every node, [`NodeClassifier`] finds the class of every node. Training
 //! and inference call the same operators of `graphsieve-kernels`.
 
+#[cfg(test)]
+mod absent_types;
 pub mod attention;
 pub mod auto_encoder;
 pub mod crossing;

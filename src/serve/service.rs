@@ -176,7 +176,7 @@ impl<B: GraphBackend> Service<B> {
         // All threads read rows, one applies them.
         let read = |Entry { position, record, .. }: Entry| {
             let again = match record {
-                Record::Change(change) => Again::Rows(self.reader.read(&change)),
+                Record::Change(change) => Again::Rows(self.reader.read_again(&change)),
                 Record::Label { node, label, known } => Again::Label { node, label, known },
                 Record::Forget(node) => Again::Forget(node),
             };

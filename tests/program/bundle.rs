@@ -250,6 +250,9 @@ fn data_that_changed_under_a_run_are_noticed() {
     assert!(said.stderr.contains("warning: monday: the labels changed since"), "{}", said.stderr);
     sandbox.write("monday/labels.npy", labels);
     sandbox.edit("monday/X_combined.memmap", |bytes| bytes[2] ^= 1);
+    sandbox.refuses(["score", &run], 1, &["monday/X_combined.memmap: content: expected what was written"]);
+    // Whoever made them anew has other digests, or none.
+    fs::remove_file(sandbox.path("monday/SHA256SUMS")).unwrap();
     let said = sandbox.succeeds(["score", &run]);
     assert!(said.stderr.contains("warning: monday: the features changed since"), "{}", said.stderr);
     sandbox.succeeds(["--quiet", "report", &run, "--device", "cpu"]);

@@ -15,7 +15,7 @@ fn a_marketplace_is_made_described_and_evaluated() {
     let sandbox = Sandbox::new();
     let made = sandbox.succeeds(["synth", "--preset", "quickstart", "--scale", "0.1", "--out", "a/b/data"]);
     assert!(made.stdout.starts_with("500 nodes"), "{}", made.stdout);
-    assert!(made.stderr.contains("wrote 14 files to a/b/data"), "{}", made.stderr);
+    assert!(made.stderr.contains("wrote 15 files to a/b/data"), "{}", made.stderr);
 
     let info = json(&sandbox.succeeds(["info", "--data", "a/b/data", "--format", "json"]).stdout);
     assert_eq!((&info["nodes"], &info["feature_dim"]), (&Value::from(500), &Value::from(128)));

@@ -205,6 +205,7 @@ fn what_is_written_is_read_again_and_tells_one_digest_from_another() {
     let mut bytes = fs::read(data.join("pays_values.bin")).unwrap();
     bytes[0] ^= 1;
     fs::write(data.join("pays_values.bin"), bytes).unwrap();
+    fs::remove_file(data.join("SHA256SUMS")).unwrap();
     let changed = DataDigest::of(&Dataset::open(&data).unwrap()).unwrap();
     assert!(changed.graph != digest.graph && changed.features == digest.features && changed.labels == digest.labels);
     // Without the key the data are those of a program that knows none.
@@ -335,6 +336,8 @@ fn bad_values_are_refused_by_file_line_and_column() {
     let edges = sandbox.read("data/pays_col_idx.bin").len() / 4;
     let export = ["export", "tables", "data", "--out", "out"];
     sandbox.edit("data/pays_values.bin", |bytes| bytes[8..12].copy_from_slice(&f32::NAN.to_le_bytes()));
+    sandbox.refuses(export, 1, &["pays_values.bin: content: expected what was written", "SHA256SUMS"]);
+    fs::remove_file(sandbox.path("data/SHA256SUMS")).unwrap();
     sandbox.refuses(export, 1, &["pays_values.bin: entry 0 of `pays`, column `online`", "a finite number", "NaN"]);
     sandbox.edit("data/pays_values.bin", |bytes| bytes.truncate(32));
     let length = format!("file length: expected {} bytes: {edges} edges x 32 bytes, found 32 bytes", edges * 32);

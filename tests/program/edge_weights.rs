@@ -129,6 +129,7 @@ const STAGE1: &str = "task = \"stage1\"\n[data]\npath = \"data\"\n[model]\nhidde
 
 /// Gives the edges of `pays` in a data directory their weights in the opposite order.
 fn turn_weights(sandbox: &Sandbox, data: &str) {
+    fs::remove_file(sandbox.path(&format!("{data}/SHA256SUMS"))).unwrap();
     sandbox.edit(&format!("{data}/pays_weight.bin"), |bytes| {
         let turned: Vec<u8> = bytes.chunks_exact(4).rev().flatten().copied().collect();
         assert!(turned != *bytes);

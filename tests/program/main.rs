@@ -49,6 +49,8 @@ mod score;
 mod scored_edges;
 #[cfg(feature = "serve")]
 mod serve;
+#[cfg(feature = "serve")]
+mod served_parts;
 mod stage3;
 mod tables;
 mod training;

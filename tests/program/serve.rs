@@ -187,12 +187,17 @@ fn the_same_before_and_after(task: &str, settings: &str) {
     server.kill();
     let server = Server::start(&sandbox, &run, &[]);
     assert_eq!(server.scores(&all), together);
-    // What is forgotten stays so.
-    assert_eq!(server.ask("DELETE", "/v1/nodes/payment/new-39", &[], b"").status, 200);
+    // What is forgotten stays so, and counts for nothing that came behind it: a payment, and the card of others.
+    for gone in ["payment/new-5", "card/c2"] {
+        assert_eq!(server.ask("DELETE", &format!("/v1/nodes/{gone}"), &[], b"").status, 200);
+    }
+    let left = json!({"targets": targets([3, 77, 149], (0..40).filter(|&number| number != 5))});
+    let without = server.scores(&left);
     server.kill();
     let server = Server::start(&sandbox, &run, &[]);
     let mut connection = server.connect();
-    assert!(has(&mut connection, "payment/new-38") && !has(&mut connection, "payment/new-39"));
+    assert!(has(&mut connection, "payment/new-38") && !has(&mut connection, "payment/new-5"));
+    assert_eq!(server.scores(&left), without);
     is_sound(&sandbox);
 }
 

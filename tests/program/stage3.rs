@@ -99,25 +99,28 @@ fn a_booster_takes_both_stages_and_is_scored_with_them() {
     for column in ["stage2_score,stage2_score,", "reconstruction,reconstruction,", "embedding.7,embedding,"] {
         assert!(importance.contains(column), "{importance}");
     }
-    // An interrupted run goes on: a fold that is done is kept, one that is not trains on, and the result is the same.
+    // An interrupted run goes on: a fold that is done is kept, one that is not trains on where it is, from the beginning
+    // where it has no checkpoint to go on from, and the result is the same.
     let whole = sandbox.read(&format!("{run}/anomaly_scores_stage3.npy"));
     let folds: Vec<_> =
         fs::read_dir(sandbox.path(&format!("{run}/folds"))).unwrap().map(|entry| entry.unwrap().path()).collect();
     let done = folds[0].join("evaluation.json");
     let written = fs::metadata(&done).unwrap().modified().unwrap();
-    fs::remove_file(folds[1].join("evaluation.json")).unwrap();
-    for file in ["evaluation.json", "anomaly_scores_stage3.npy", "checkpoint/best.trees"] {
-        fs::remove_file(sandbox.path(&format!("{run}/{file}"))).unwrap();
-    }
     let resume = ["--quiet", "train", "--device", "cpu", "--resume", &run];
-    let other = [&resume[..], &["--set", "stage2.model.hidden=16"]].concat();
-    sandbox.refuses(other, 2, &["stage2.model", "config.toml", "resumed run"]);
-    sandbox.refuses([&resume[..], &["--set", "seed=7"]].concat(), 2, &["seed: expected 42"]);
-    sandbox.succeeds(resume);
-    assert!(sandbox.read(&format!("{run}/anomaly_scores_stage3.npy")) == whole);
-    assert_eq!(fs::metadata(&done).unwrap().modified().unwrap(), written, "a finished fold is left alone");
-    assert!(folds[1].join("evaluation.json").is_file());
-    assert_eq!(fs::read_dir(sandbox.path(&format!("{run}/folds"))).unwrap().count(), 2);
+    for lost in [&["evaluation.json"][..], &["evaluation.json", "checkpoint/last.bpk"]] {
+        lost.iter().for_each(|file| fs::remove_file(folds[1].join(file)).unwrap());
+        for file in ["evaluation.json", "anomaly_scores_stage3.npy", "checkpoint/best.trees"] {
+            fs::remove_file(sandbox.path(&format!("{run}/{file}"))).unwrap();
+        }
+        let other = [&resume[..], &["--set", "stage2.model.hidden=16"]].concat();
+        sandbox.refuses(other, 2, &["stage2.model", "config.toml", "resumed run"]);
+        sandbox.refuses([&resume[..], &["--set", "seed=7"]].concat(), 2, &["seed: expected 42"]);
+        sandbox.succeeds(resume);
+        assert!(sandbox.read(&format!("{run}/anomaly_scores_stage3.npy")) == whole);
+        assert_eq!(fs::metadata(&done).unwrap().modified().unwrap(), written, "a finished fold is left alone");
+        assert!(folds[1].join("evaluation.json").is_file());
+        assert_eq!(fs::read_dir(sandbox.path(&format!("{run}/folds"))).unwrap().count(), 2);
+    }
     sandbox.refuses(resume, 2, &["finished"]);
     // Settings are written out and load again.
     let config = format!("{run}/config.toml");

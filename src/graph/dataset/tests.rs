@@ -81,7 +81,7 @@ fn a_marketplace_is_read_as_it_was_written() {
     let dir = parent.path().join("new/data");
     let dataset = marketplace(128);
     let paths = dataset.write(&dir).unwrap();
-    assert_eq!(paths.len(), 14);
+    assert_eq!(paths.len(), 15);
     assert!(paths.iter().all(|path| path.is_file()));
     assert!(!dir.join("graph.toml").exists());
     let found = Dataset::open(&dir).unwrap();
@@ -397,7 +397,7 @@ proptest! {
 
     #[test]
     fn damaged_bytes_never_cause_a_panic(
-        file in 0..14usize,
+        file in 0..15usize,
         damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
         keep in prop::option::of(any::<prop::sample::Index>()),
     ) {

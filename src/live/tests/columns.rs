@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::data::tables::{ImportOptions, import};
 use crate::graph::{Dataset, FeatureValues};
-use crate::live::{Change, Columns, Derived, EdgeAt, EdgeRow, EventAt, Live, NodeRow, Row, RowReader};
+use crate::live::{Change, Columns, Derived, Draw, EdgeAt, EdgeRow, EventAt, Live, NodeRow, Row, RowReader};
 
 const DAY: i64 = 86_400;
 
@@ -220,6 +220,58 @@ fn payments_that_come_one_by_one_have_the_features_of_an_import_of_all() {
     let said = crate::data::tables::unknown_categories(&dir.path().join("all/data")).unwrap();
     assert_eq!(reader.unknown_categories(), said);
     assert!(said.iter().any(|column| column.unknown > 0));
+}
+
+#[test]
+fn what_is_forgotten_leaves_the_columns_of_events_that_were_appended_behind_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let rows = payments(420);
+    let description = format!("{SPLIT}{PAYMENTS}");
+    imported(dir.path(), "base", &description, &[("payments.csv", table(PAYMENT, &rows[..300]))], None);
+    let data = dir.path().join("base/data");
+    let opened = || {
+        let base = Dataset::open(&data).unwrap();
+        let reader = RowReader::open(&data, &data, &base).unwrap();
+        let columns = Columns::new(&reader, &base).unwrap();
+        (Live::open(base, columns).unwrap(), reader)
+    };
+    let append = |(live, reader): &(Live, RowReader), row: &[String], at: usize| {
+        let row = change(json!({ "type": "payment" }), PAYMENT, row, at);
+        live.append(&reader.read_again(&row).unwrap()).unwrap();
+    };
+    let left: Vec<usize> = (300..420).filter(|at| *at != 310).collect();
+    let told = |(live, _): &(Live, RowReader)| -> Vec<Vec<u16>> {
+        let draw = Draw { hops: 0, fanouts: None, seed: 0, max_nodes: 1, named: false };
+        let part = |at: &usize| live.part(&[format!("payment:p{at}").parse().unwrap()], &[], &draw).unwrap();
+        left.iter().map(part).map(|part| features(&part.dataset, part.targets[0] as usize)).collect()
+    };
+
+    let grown = opened();
+    (300..420).for_each(|at| append(&grown, &rows[at], at));
+    let before = told(&grown);
+    // A payment and a customer that were appended, and of each type one of the base.
+    let forget = |(live, _): &(Live, RowReader), node: &str| assert!(live.forget(&node.parse().unwrap()).unwrap());
+    let of_base = ["payment:p290", "customer:k4", "terminal:2"];
+    ["payment:p310", "customer:k11"].iter().chain(&of_base).for_each(|node| forget(&grown, node));
+    let after = told(&grown);
+    assert!(before.iter().zip(&after).filter(|(before, after)| before != after).count() > 40);
+
+    // As if they had never come, or had been forgotten before.
+    let other = opened();
+    of_base.iter().for_each(|node| forget(&other, node));
+    for &at in &left {
+        let mut row = rows[at].clone();
+        for (cell, gone) in [(9, &["k4", "k11"][..]), (10, &["2"][..])] {
+            if gone.contains(&row[cell].as_str()) {
+                row[cell].clear();
+            }
+        }
+        append(&other, &row, at);
+    }
+    let expected = told(&other);
+    for ((at, found), expected) in left.iter().zip(&after).zip(&expected) {
+        assert_eq!(found, expected, "payment p{at}");
+    }
 }
 
 const TRANSFERS: &str = r#"

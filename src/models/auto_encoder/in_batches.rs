@@ -13,7 +13,7 @@ use graphsieve_kernels::{
 };
 use rayon::prelude::*;
 
-use super::{ConvolutionLayer, Factors, Normalisation, TripleStreamGae, blank};
+use super::{ConvolutionLayer, Factors, Normalisation, TripleStreamGae, blank, vector};
 use crate::graph::{HeteroGraph, Relation};
 use crate::models::crossing::{AtHand, LayerRows, in_turn};
 use crate::nn::{Block, KeptRows, RelationEdges};
@@ -71,9 +71,9 @@ impl HostNormalisation {
         &self.graph
     }
 
-    /// Relations with nodes at both ends, by number.
+    /// Relations into types with nodes, by number.
     fn relations(&self) -> impl Iterator<Item = (usize, &Relation)> {
-        joining(&self.graph)
+        arriving(&self.graph)
     }
 
     /// What the layers read of nodes of a type.
@@ -183,10 +183,9 @@ impl HostNormalisation {
     }
 }
 
-/// Relations with nodes at both ends, by number.
-fn joining(graph: &HeteroGraph) -> impl Iterator<Item = (usize, &Relation)> {
-    let relations = graph.relations().iter().enumerate();
-    relations.filter(|(_, of)| of.forward.num_rows() > 0 && of.forward.num_cols() > 0)
+/// Relations into types with nodes, by number.
+fn arriving(graph: &HeteroGraph) -> impl Iterator<Item = (usize, &Relation)> {
+    graph.relations().iter().enumerate().filter(|(_, of)| of.forward.num_rows() > 0)
 }
 
 impl<B: Backend> BatchNormalisation<Autodiff<B>> {
@@ -212,22 +211,17 @@ impl<B: Backend> BatchNormalisation<B> {
         device: &B::Device,
     ) -> Self {
         let streams = graph.streams();
-        let vector = |values: &[f32]| match values.len() {
-            // No device takes a copy of nothing.
-            0 => Tensor::empty([0], device),
-            len => Tensor::<B, 1>::from_data(TensorData::new(values.to_vec(), [len]), device),
-        };
         let of_relation = |(id, relation): (usize, &Relation)| {
             let (factors, own) = (Factors::of(relation, causal), own(relation.dst));
             let normalisation = Normalisation {
-                dst_scale: vector(&factors.dst_scale[own.clone()]),
-                src_scale: vector(&factors.src_scale),
-                self_weight: factors.self_weight.map(|weight| vector(&weight[own])),
+                dst_scale: vector(factors.dst_scale[own.clone()].to_vec(), device),
+                src_scale: vector(factors.src_scale, device),
+                self_weight: factors.self_weight.map(|weight| vector(weight[own].to_vec(), device)),
             };
             let stream = streams.iter().position(|stream| *stream == relation.stream).unwrap_or_default();
             BatchRelation { id, dst: relation.dst, stream, normalisation }
         };
-        Self { relations: joining(graph).map(of_relation).collect() }
+        Self { relations: arriving(graph).map(of_relation).collect() }
     }
 
     fn into_autodiff(self) -> BatchNormalisation<Autodiff<B>> {
@@ -286,8 +280,8 @@ impl<B: GraphBackend> TripleStreamGae<B> {
 }
 
 impl<B: GraphBackend> ConvolutionLayer<B> {
-    /// The layer, in the order of `h`: the result of a type goes to `done` as soon as it is there. Of a block with
-    /// edges of every relation also by `chunk_rows` rows at a time.
+    /// The layer, in the order of `h`: the result of a type goes to `done` as soon as it is there; also by `chunk_rows`
+    /// rows at a time.
     pub(super) fn over_block(
         &self,
         block: &Block<B>,
@@ -320,9 +314,11 @@ impl<B: GraphBackend> ConvolutionLayer<B> {
             for t in h.order() {
                 end(t, &mut |weight_of_own| {
                     let rows = own(t);
-                    let sums = into(t).filter_map(|of| {
-                        let (edges, weights, config) = product(block, of, &rows)?;
-                        Some(Term::spmm(&edges.csr, h.rows(edges.src), weights, config, weight(of)))
+                    let sums = into(t).filter_map(|of| match product(block, of, &rows) {
+                        None => Some(Term::rows(self_term(of, &rows)?, None, weight(of))),
+                        Some((edges, weights, config)) => {
+                            Some(Term::spmm(&edges.csr, h.rows(edges.src), weights, config, weight(of)))
+                        }
                     });
                     let terms = sums.chain([Term::rows(rows.clone(), None, weight_of_own)]).collect();
                     let to = Destinations::new(block.rows_after(t), None);
@@ -372,12 +368,15 @@ pub(super) fn aggregate<B: GraphBackend>(
     h: &dyn LayerRows<B>,
     rows: &Tensor<B, 2>,
 ) -> Option<Tensor<B, 2>> {
-    let Some((edges, weights, config)) = product(block, of, rows) else {
-        let weight = of.normalisation.self_weight.clone()?;
-        let count = weight.dims()[0];
-        return Some(rows.clone() * weight.reshape([count, 1]).cast(rows.dtype()));
-    };
+    let Some((edges, weights, config)) = product(block, of, rows) else { return self_term(of, rows) };
     Some(spmm(&edges.csr, h.rows(edges.src), weights, config))
+}
+
+/// The self term alone, where no source is there.
+fn self_term<B: Backend>(of: &BatchRelation<B>, rows: &Tensor<B, 2>) -> Option<Tensor<B, 2>> {
+    let weight = of.normalisation.self_weight.clone()?;
+    let count = weight.dims()[0];
+    Some(rows.clone() * weight.reshape([count, 1]).cast(rows.dtype()))
 }
 
 #[cfg(test)]

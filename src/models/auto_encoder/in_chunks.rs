@@ -23,12 +23,19 @@ impl<B: GraphBackend> ConvolutionLayer<B> {
             if field.rows(graph, at + 1, t) == 0 {
                 return blank([0, own.dims()[1]], &h[t]);
             }
-            let mut terms = vec![Term::rows(h[t].clone(), field.levels[at][t].as_ref(), own)];
-            for relation in graph.relations.iter().filter(|relation| relation.dst == t) {
-                let config = product_config(field, at, relation, normalisation, h);
-                let (csr, weights) = (field.csr(at, relation), relation.weights());
-                let weight = self.streams[relation.stream].weight.val();
-                terms.push(Term::spmm(&csr, h[relation.src].clone(), weights, config, weight));
+            let of_itself = |weight| Term::rows(h[t].clone(), field.levels[at][t].as_ref(), weight);
+            let mut terms = vec![of_itself(own)];
+            for (stream, relation) in graph.relations_into(t) {
+                let weight = self.streams[stream].weight.val();
+                terms.push(match relation {
+                    // As `aggregate` has it.
+                    None => of_itself(weight),
+                    Some(relation) => {
+                        let config = product_config(field, at, relation, normalisation, h);
+                        let (csr, weights) = (field.csr(at, relation), relation.weights());
+                        Term::spmm(&csr, h[relation.src].clone(), weights, config, weight)
+                    }
+                });
             }
             let to = Destinations::new(graph.node_types[t].count, field.levels[at + 1][t].as_ref());
             sum_in_chunks(terms, self.bias(graph, t), 1.0, activation, to, chunk_rows)

@@ -14,7 +14,7 @@ use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 
-use super::super::session::{RunOptions, last_file};
+use super::super::session::RunOptions;
 use super::super::stretch::Stretch;
 use super::super::tasks::attention;
 use crate::config::{STAGE2_EMBEDDINGS_FILE, STAGE2_SCORES_FILE, Stage2Config};
@@ -116,7 +116,8 @@ pub(super) fn run<B: GraphBackend>(
                 // models that are left and the trees.
                 let left = (folds.models.len() - k + 1) as u32;
                 let stretch = options.stretch.map(|stretch| Stretch { share: 1.0, ..stretch.divided(left) });
-                let resume = begun.filter(|run| RunDir::open(run).is_ok_and(|run| last_file(&run).is_file()));
+                // One that ended before its first checkpoint begins again where it is.
+                let resume = begun.filter(|run| RunDir::open(run).is_ok());
                 let options = RunOptions { resume, stretch, ..options.clone() };
                 let outcome = attention::run_on::<B>(&config, dataset, &fold, &options, device);
                 outcome.map_err(|error| interrupted(error, run))?.run

@@ -14,8 +14,20 @@ use graphsieve::run::evaluation::{read_anomaly_column, read_probabilities, read_
 use super::files::{directory, file, get, put};
 use super::{packed, tables};
 
+/// Digests of arrays: without them what is changed in these is read all the same.
+const CHECKSUMS: &str = "SHA256SUMS";
+
+fn remove_checksums(dir: &Path) {
+    fs::remove_file(dir.join(CHECKSUMS)).expect("digests");
+}
+
 /// Writes the smallest marketplace.
 fn market(dir: &Path) {
+    whole_market(dir);
+    remove_checksums(dir);
+}
+
+fn whole_market(dir: &Path) {
     let config = SynthConfig { users: 200, products: 200, sellers: 8, mean_reviews: 5.0, ..SynthConfig::default() };
     let made = generate(&config, &|_, _, _| {}).expect("a configuration in range");
     made.write(dir).expect("an empty directory");
@@ -25,6 +37,7 @@ fn market(dir: &Path) {
 fn events(dir: &Path) {
     let raw = tempfile::tempdir().expect("a temporary directory");
     tables::imported(raw.path()).write(dir).expect("an empty directory");
+    remove_checksums(dir);
 }
 
 /// A file of the marketplace.
@@ -103,6 +116,16 @@ pub fn col_idx(bytes: &[u8]) -> bool {
 
 pub fn row_start(bytes: &[u8]) -> bool {
     of_directory("row_start", events, "earlier_paid_with_row_start.bin", bytes)
+}
+
+pub fn checksums(bytes: &[u8]) -> bool {
+    of_directory("checksums", whole_market, CHECKSUMS, bytes)
+}
+
+pub fn checksums_seeds() -> Vec<Vec<u8>> {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    whole_market(dir.path());
+    vec![get(&dir.path().join(CHECKSUMS))]
 }
 
 pub fn import_json(bytes: &[u8]) -> bool {

@@ -45,6 +45,7 @@ pub const READERS: &[Reader] = &[
     reader("row_ptr", graphs::row_ptr, || graphs::of_market("epu_row_ptr.bin")),
     reader("col_idx", graphs::col_idx, || graphs::of_market("eps_col_idx.bin")),
     reader("row_start", graphs::row_start, || graphs::of_events("earlier_paid_with_row_start.bin")),
+    reader("checksums", graphs::checksums, graphs::checksums_seeds),
     reader("data_file", graphs::data_file, graphs::data_file_seeds),
     reader("import_json", graphs::import_json, || graphs::of_events("import.json")),
     reader("import_bin", graphs::import_bin, || graphs::of_events("import.bin")),

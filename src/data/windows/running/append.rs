@@ -1,5 +1,7 @@
 //! How an event gets into the tracks of its entities, and out again.
 
+use std::collections::{HashMap, HashSet};
+
 use super::super::events::OtherMeasure;
 use super::facts::Facts;
 use super::labels::Labels;
@@ -113,8 +115,15 @@ pub(super) fn append<F: Facts>(rules: &Rules, facts: &mut F, tracks: &mut impl T
     }
 }
 
-/// Takes an event, which `facts` still know, out of the tracks of its entities.
-pub(super) fn remove<F: Facts>(rules: &Rules, facts: &mut F, tracks: &mut impl Tracks, event: u32) {
+/// Takes an event, which `facts` still know, out of the tracks of its entities. Returns the tracks, by entity type and
+/// id, that are others than before.
+pub(super) fn remove<F: Facts>(
+    rules: &Rules,
+    facts: &mut F,
+    tracks: &mut impl Tracks,
+    event: u32,
+) -> HashSet<(usize, u32)> {
+    let mut touched = HashSet::new();
     let fact = facts.fact(event);
     if rules.layout.has_labels {
         each_labels(rules, facts, tracks, event, |labels, facts| labels.remove(event, facts, rules.delay));
@@ -128,13 +137,15 @@ pub(super) fn remove<F: Facts>(rules: &Rules, facts: &mut F, tracks: &mut impl T
         let at = track.place(fact.time, event);
         if track.rows.get(at).is_some_and(|row| row.event == event) {
             track.remove(at, rules.kind(entity), facts);
-            tell_anew(rules, facts, tracks, [entity, id as usize], at, fact.time);
+            touched.insert((entity, id));
+            touched.extend(tell_anew(rules, facts, tracks, [entity, id as usize], at, fact.time));
         }
     }
+    touched
 }
 
 /// Tells anew how unusual the events of an entity were from a position on that have one of `time` in their window, and
-/// adds up anew what looks at it.
+/// adds up anew what looks at it: the tracks that it returns.
 fn tell_anew<F: Facts>(
     rules: &Rules,
     facts: &mut F,
@@ -142,12 +153,12 @@ fn tell_anew<F: Facts>(
     [entity, id]: [usize; 2],
     from: usize,
     time: i64,
-) {
-    let Some(span) = rules.unusual_over else { return };
-    let Some(track) = tracks.track(entity, id as u32) else { return };
+) -> Vec<(usize, u32)> {
+    let Some(span) = rules.unusual_over else { return Vec::new() };
+    let Some(track) = tracks.track(entity, id as u32) else { return Vec::new() };
     let rows = track.rows[from..].iter().take_while(|row| row.time <= time.saturating_add(span));
     let changed: Vec<(Row, [f32; 2])> = rows.map(|row| (*row, unusual_of(rules, track, row))).collect();
-    let mut stale = std::collections::HashMap::new();
+    let mut stale = HashMap::new();
     for (row, unusual) in changed {
         let before = facts.unusual(entity, row.event);
         if before.map(f32::to_bits) == unusual.map(f32::to_bits) {
@@ -162,7 +173,8 @@ fn tell_anew<F: Facts>(
             }
         }
     }
-    for ((other, named), at) in stale {
+    for (&(other, named), &at) in &stale {
         tracks.track_mut(other, named).marks_from(at, rules.kind(other), facts);
     }
+    stale.into_keys().collect()
 }

@@ -190,22 +190,24 @@ impl Running {
         append::each_labels(rules, facts, tracks, event, |labels, facts| labels.insert(event, facts, rules.delay));
     }
 
-    /// Takes an event out, as if it had never been.
-    pub fn forget(&mut self, event: u32) {
-        if self.facts.facts.get(event as usize).is_none_or(|fact| fact.time == i64::MIN) {
-            return;
-        }
-        append::remove(&self.rules, &mut self.facts, &mut self.tracks, event);
+    /// Takes an event out, as if it had never been. Returns the events whose columns may be others than before.
+    pub fn forget(&mut self, event: u32) -> Vec<u32> {
+        let known = self.facts.facts.get(event as usize).filter(|fact| fact.time != i64::MIN);
+        let Some(&Fact { time, .. }) = known else { return Vec::new() };
+        let touched = append::remove(&self.rules, &mut self.facts, &mut self.tracks, event);
         let entities = self.facts.entities;
         self.facts.facts[event as usize] = Fact::NONE;
         self.facts.ids[event as usize * entities..][..entities].fill(u32::MAX);
+        self.since(touched, time).collect()
     }
 
-    /// Leaves an entity out: its events name none of its type from now on.
-    pub fn forget_entity(&mut self, entity: usize, id: u32) {
+    /// Leaves an entity out: its events name none of its type from now on. Returns the events whose columns may be
+    /// others than before.
+    pub fn forget_entity(&mut self, entity: usize, id: u32) -> Vec<u32> {
         let Self { rules, facts, tracks } = self;
-        let Some(track) = tracks.0[entity].get_mut(id as usize) else { return };
+        let Some(track) = tracks.0[entity].get_mut(id as usize) else { return Vec::new() };
         let rows = std::mem::take(track).rows;
+        let Some(first) = rows.first().map(|row| row.time) else { return Vec::new() };
         let entities = facts.entities;
         let mut touched = HashSet::new();
         for row in &rows {
@@ -214,13 +216,20 @@ impl Running {
             let others = rules.layout.others(entity).map(|other| (other, facts.id(other, row.event)));
             touched.extend(others.filter(|(_, id)| *id != u32::MAX));
         }
-        for (other, id) in touched {
+        for &(other, id) in &touched {
             let kind = rules.kind(other);
             let track = tracks.track_mut(other, id);
             track.link(kind, facts);
             track.marks_from(0, kind, facts);
             track.labels = labels_of(rules, other, facts, &track.rows);
         }
+        rows.into_iter().map(|row| row.event).chain(self.since(touched, first)).collect()
+    }
+
+    /// The events of some tracks from a time on.
+    fn since(&self, tracks: HashSet<(usize, u32)>, time: i64) -> impl Iterator<Item = u32> + '_ {
+        let tracks = tracks.into_iter().filter_map(move |(entity, id)| self.tracks.track(entity, id));
+        tracks.flat_map(move |track| track.rows[track.end(time)..].iter().map(|row| row.event))
     }
 
     /// Bytes that it takes.

@@ -106,8 +106,23 @@ fn labels_come_later_change_and_go_and_events_and_entities_are_forgotten() {
         assert_rows("labels", &running, &table, &config, &all);
 
         let is_kept = |event: &usize| event % 7 != 2;
-        all.iter().filter(|event| !is_kept(event)).for_each(|&event| running.forget(event as u32));
-        running.forget_entity(1, 3);
+        let rows = |running: &Running| all.iter().map(|&event| row(running, &table, event, &[])).collect::<Vec<_>>();
+        // Which events have another row, of those that are there: all of them are told.
+        let changed = |before: &[Vec<u32>], running: &Running, told: &[u32], gone: usize| {
+            let (after, is_there) = (rows(running), |event: usize| is_kept(&event) || event > gone);
+            let differs: Vec<usize> = (0..400).filter(|&at| is_there(at) && before[at] != after[at]).collect();
+            assert!(differs.iter().all(|&event| told.contains(&(event as u32))), "seed {seed}: {differs:?}, {told:?}");
+            differs.len()
+        };
+        let mut others = 0;
+        for &event in all.iter().filter(|event| !is_kept(event)) {
+            let before = (event % 49 == 2).then(|| rows(&running));
+            let told = running.forget(event as u32);
+            others += before.map_or(0, |before| changed(&before, &running, &told, event));
+        }
+        let before = rows(&running);
+        let told = running.forget_entity(1, 3);
+        assert!(others > 0 && changed(&before, &running, &told, 400) > 0);
         let kept: Vec<usize> = all.iter().copied().filter(is_kept).collect();
         let mut left = picked(&table, &kept);
         left.entities[1].iter_mut().filter(|id| **id == 3).for_each(|id| *id = u32::MAX);

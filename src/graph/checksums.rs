@@ -1,0 +1,128 @@
+//! `SHA256SUMS` of a data directory: what its arrays were when they were written.
+//!
+//! A line has a digest and a name, as `sha256sum --check SHA256SUMS` reads them. Named are features, relations, values
+//! of edges and times of events: arrays in which a flipped bit makes one number of another. Labels, ids and
+//! descriptions are not, as they may be replaced by hand; no directory has to have the file.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use rayon::prelude::*;
+
+use super::digest;
+use super::formats::{is_present, write_new};
+use super::manifest::FEATURES_FILE;
+use crate::error::{Error, Result};
+
+/// The file.
+pub(super) const CHECKSUMS_FILE: &str = "SHA256SUMS";
+
+const HELP: &str = "the file was damaged or changed after the directory was written: restore it, or make the directory \
+                    again; of a file that you changed yourself, remove the line in SHA256SUMS";
+
+/// Digests of files by their names.
+#[derive(Default)]
+pub(super) struct Checksums(BTreeMap<String, String>);
+
+/// Whether a file of a data directory holds such an array.
+fn is_array(name: &str) -> bool {
+    name.ends_with(".bin") || name == FEATURES_FILE || name.starts_with("event_")
+}
+
+impl Checksums {
+    /// Those of a data directory, none where it has no such file.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; [`Error::Format`] for another line.
+    pub fn read(dir: &Path) -> Result<Self> {
+        let path = dir.join(CHECKSUMS_FILE);
+        if !is_present(&path) {
+            return Ok(Self::default());
+        }
+        let text = fs::read_to_string(&path).map_err(|source| Error::io(&path, "read", source))?;
+        let of_line = |(at, line): (usize, &str)| {
+            let (digest, name) = line.split_once("  ").unwrap_or_default();
+            let is_digest = digest.len() == 64 && digest.bytes().all(|byte| byte.is_ascii_hexdigit());
+            if is_digest && !name.is_empty() && !name.contains(['/', '\\']) {
+                return Ok((name.to_owned(), digest.to_ascii_lowercase()));
+            }
+            let expected = "64 hexadecimal digits, two spaces and the name of a file of the directory";
+            let help = "make it again with `sha256sum`, or remove it: then nothing is compared";
+            Err(Error::format(&path, format!("line {}", at + 1), expected, "something else", help))
+        };
+        text.lines().enumerate().map(of_line).collect::<Result<_>>().map(Self)
+    }
+
+    /// Writes those of the arrays among some files of a new directory. Returns the name of the file.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn write(dir: &Path, names: &[String]) -> Result<String> {
+        let arrays = names.par_iter().filter(|name| is_array(name));
+        let lines = arrays.map(|name| Ok((name, digest::of_file(&dir.join(name))?)));
+        let lines: BTreeMap<&String, String> = lines.collect::<Result<_>>()?;
+        write_new(&dir.join(CHECKSUMS_FILE), |file| {
+            lines.iter().try_for_each(|(name, digest)| writeln!(file, "{digest}  {name}"))
+        })?;
+        Ok(CHECKSUMS_FILE.to_owned())
+    }
+
+    /// Refuses files of a directory that hold something else than when it was written, all `but` some.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check).
+    pub fn check_all(&self, dir: &Path, but: &[PathBuf]) -> Result<()> {
+        let paths: Vec<PathBuf> = self.0.keys().map(|name| dir.join(name)).filter(|path| !but.contains(path)).collect();
+        let checked: Vec<Result<()>> = paths.par_iter().map(|path| self.check(path)).collect();
+        // The first by name, whichever was found first.
+        checked.into_iter().collect()
+    }
+
+    /// Refuses a file that holds something else than when its directory was written. That there is none, those say who
+    /// read it.
+    ///
+    /// # Errors
+    /// [`Error::Format`] with the beginning of both digests; [`Error::Io`].
+    pub fn check(&self, path: &Path) -> Result<()> {
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let Some(expected) = self.0.get(name).filter(|_| path.is_file()) else { return Ok(()) };
+        let found = digest::of_file(path)?;
+        if found == *expected {
+            return Ok(());
+        }
+        let [expected, found] = [expected, &found].map(|digest| format!("SHA-256 {}...", &digest[..12]));
+        Err(Error::format(path, "content", format!("what was written, {expected}"), found, HELP))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arrays_that_changed_are_named_and_other_files_may_change() {
+        let dir = tempfile::tempdir().unwrap();
+        let names = ["a_col_idx.bin", "X_combined.memmap", "event_time.npy", "labels.npy", "graph.toml"];
+        let put = |name: &str, text: &str| fs::write(dir.path().join(name), text).unwrap();
+        names.iter().for_each(|name| put(name, name));
+        assert!(Checksums::read(dir.path()).unwrap().0.is_empty());
+        assert_eq!(Checksums::write(dir.path(), &names.map(str::to_owned)).unwrap(), CHECKSUMS_FILE);
+        let sums = Checksums::read(dir.path()).unwrap();
+        assert_eq!(sums.0.keys().collect::<Vec<_>>(), ["X_combined.memmap", "a_col_idx.bin", "event_time.npy"]);
+        sums.check_all(dir.path(), &[]).unwrap();
+        names.iter().skip(1).for_each(|name| put(name, "other"));
+        fs::remove_file(dir.path().join("event_time.npy")).unwrap();
+        let refused = sums.check_all(dir.path(), &[]).unwrap_err().to_string();
+        assert!(refused.contains("X_combined.memmap: content: expected what was written, SHA-256 "), "{refused}");
+        sums.check_all(dir.path(), &[dir.path().join("X_combined.memmap")]).unwrap();
+
+        let digest = digest::of_bytes(b"");
+        for line in ["", "abc  a.bin", &digest, &format!("{digest}  "), &format!("{digest}  ../a.bin")] {
+            put(CHECKSUMS_FILE, &format!("{digest}  b.bin\n{line}\n"));
+            let refused = Checksums::read(dir.path()).err().unwrap().to_string();
+            assert!(refused.contains("SHA256SUMS: line 2: expected 64 hexadecimal digits"), "{refused}");
+        }
+    }
+}
