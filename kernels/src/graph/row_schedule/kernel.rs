@@ -84,6 +84,12 @@ pub(crate) fn row_of(work: usize, rows: &RowList, #[comptime] schedule: RowSched
     }
 }
 
+/// The row of piece `work`, to be read ahead of time: behind the last piece that of the last.
+#[cube]
+pub(crate) fn row_ahead(work: usize, rows: &RowList, #[comptime] schedule: RowSchedule) -> usize {
+    row_of(select(work < rows.end, work, rows.end - 1), rows, schedule)
+}
+
 /// Where the entries of `row` start and end.
 #[cube]
 pub(crate) fn span_of<P: Int>(edges: &Edges<P>, row: usize, #[comptime] spans: bool) -> (usize, usize) {

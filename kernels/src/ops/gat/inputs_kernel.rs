@@ -6,7 +6,7 @@ use super::kernel::{Attended, Attention, GatShape, leaky_relu, score, zeros};
 use crate::graph::drop_edge::DropMode;
 use crate::graph::row_schedule::RowSchedule;
 use crate::graph::row_schedule::kernel::{
-    ColumnPositions, Edges, RowList, first_work, id_at, in_reach, reached, result_of, row_of, span_of, team_rank,
+    ColumnPositions, Edges, RowList, first_work, id_at, in_reach, reached, result_of, row_ahead, span_of, team_rank,
     work_step,
 };
 use crate::graph::row_schedule::sums::lane_sum;
@@ -55,19 +55,39 @@ pub(crate) fn attention_vector_kernel<F: Float, P: Int, N: Size>(
     let drops = comptime!(shape.attention_dropout != DropMode::KeepAll);
     let mut to_dst = zeros::<N>(shape.slots);
     let mut to_src = zeros::<N>(shape.slots);
+    // Row, entries and first columns of the next rows come while this one is added up: each is read where the one
+    // before has come already, so that a plane does not wait for one after the other.
+    let step = work_step(schedule);
+    let stripe = team_rank(schedule) * schedule.plane + lane;
     let mut work = first_work(schedule);
+    let mut row = row_ahead(work, rows, schedule);
+    let mut next_row = row_ahead(work + step, rows, schedule);
+    let mut third_row = row_ahead(work + 2 * step, rows, schedule);
+    let (start, end) = span_of(edges, row, schedule.spans);
+    let mut first = start;
+    let mut last = end;
+    let (start, end) = span_of(edges, next_row, schedule.spans);
+    let mut next_first = start;
+    let mut next_last = end;
+    let mut id = id_at(&edges.col_idx, first + stripe, last);
     while work < rows.end {
-        let row = row_of(work, rows, schedule);
+        let next_id = id_at(&edges.col_idx, next_first + stripe, next_last);
+        let (third_first, third_last) = span_of(edges, third_row, schedule.spans);
+        let fourth_row = row_ahead(work + 3 * step, rows, schedule);
         let result = result_of(work, row, rows, schedule);
-        let (first, last) = span_of(edges, row, schedule.spans);
         if result >= 0i32 && first < last && in_reach(last - first, schedule) {
             let i = usize::cast_from(result);
+            let scored = if shape.whole { row } else { i };
+            let own_score = score(&attention.dst, scored, 0usize);
+            let own_log = inputs.results.log_sum_exp[i];
+            let mut own = zeros::<N>(shape.slots);
             let mut gradient = zeros::<N>(shape.slots);
             let mut delta = 0.0f32;
             #[unroll]
             for slot in 0..shape.slots {
                 let c = slot * schedule.plane + lane;
                 if c < place.vectors {
+                    own[slot] = Vector::<f32, N>::cast_from(inputs.x_dst.values[row * inputs.x_dst.stride + c]);
                     gradient[slot] = Vector::<f32, N>::cast_from(inputs.g.values[i * inputs.g.stride + c]);
                     delta += lane_sum(
                         gradient[slot] * Vector::<f32, N>::cast_from(inputs.results.out[i * place.vectors + c]),
@@ -75,13 +95,10 @@ pub(crate) fn attention_vector_kernel<F: Float, P: Int, N: Size>(
                 }
             }
             let delta = plane_sum(delta);
-            let scored = if shape.whole { row } else { i };
-            let own_score = score(&attention.dst, scored, 0usize);
-            let own_log = inputs.results.log_sum_exp[i];
             let mut score_gradient = 0.0f32;
 
             let mut tile = first + team_rank(schedule) * schedule.plane;
-            let mut ahead = id_at(&edges.col_idx, tile + lane, last);
+            let mut ahead = id;
             while tile < last {
                 // Each lane owns an edge: is it kept, and what is its attention, times the slope at its score?
                 let e = tile + lane;
@@ -154,14 +171,18 @@ pub(crate) fn attention_vector_kernel<F: Float, P: Int, N: Size>(
             }
             #[unroll]
             for slot in 0..shape.slots {
-                let c = slot * schedule.plane + lane;
-                if c < place.vectors {
-                    let own = Vector::<f32, N>::cast_from(inputs.x_dst.values[row * inputs.x_dst.stride + c]);
-                    to_dst[slot] += own * Vector::<f32, N>::empty().fill(score_gradient);
-                }
+                to_dst[slot] += own[slot] * Vector::<f32, N>::empty().fill(score_gradient);
             }
         }
-        work += work_step(schedule);
+        row = next_row;
+        first = next_first;
+        last = next_last;
+        id = next_id;
+        next_row = third_row;
+        next_first = third_first;
+        next_last = third_last;
+        third_row = fourth_row;
+        work += step;
     }
     let at = (place.first + CUBE_POS * CUBE_DIM_Y as usize + UNIT_POS_Y as usize) * 2 * place.vectors;
     #[unroll]
