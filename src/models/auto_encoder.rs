@@ -11,7 +11,7 @@ use burn::module::{Module, Param};
 use burn::tensor::backend::Backend;
 use burn::tensor::{Tensor, TensorData};
 use graphsieve_kernels::{
-    Activation, GraphBackend, SelfTerm, SpmmConfig, combine, linear, normalise_rows, select_rows, spmm,
+    Activation, GraphBackend, Part, SelfTerm, SpmmConfig, combine_products, normalise_rows, select_rows, spmm,
 };
 use serde::{Deserialize, Serialize};
 
@@ -383,7 +383,7 @@ impl<B: GraphBackend> ConvolutionLayer<B> {
     fn of_stacked(&self, t: usize, streams: impl Iterator<Item = usize> + Clone, rows: Tensor<B, 2>) -> Tensor<B, 2> {
         let weights = streams.clone().map(|stream| self.streams[stream].weight.val()).chain([self.own[t].val()]);
         let weight = Tensor::cat(weights.collect(), 0);
-        combine(vec![linear(rows, weight, None)], self.biases(streams), 1.0, Activation::Relu)
+        combine_products(vec![Part::Product { x: rows, weight }], self.biases(streams), 1.0, Activation::Relu)
     }
 
     fn second(
@@ -398,14 +398,13 @@ impl<B: GraphBackend> ConvolutionLayer<B> {
             if field.rows(graph, 2, t) == 0 {
                 return blank([0, own.dims()[1]], &h[t]);
             }
-            let project = |rows: Tensor<B, 2>, weight: Tensor<B, 2>| linear(rows, weight, None);
             let rows = select_rows(h[t].clone(), field.levels[1][t].as_ref(), field.levels[2][t].as_ref());
-            let mut parts = vec![project(rows, own)];
+            let mut parts = vec![Part::Product { x: rows, weight: own }];
             for relation in graph.relations.iter().filter(|r| r.dst == t) {
-                let sum = aggregate(graph, field, 1, relation, normalisation, h);
-                parts.push(project(sum, self.streams[relation.stream].weight.val()));
+                let x = aggregate(graph, field, 1, relation, normalisation, h);
+                parts.push(Part::Product { x, weight: self.streams[relation.stream].weight.val() });
             }
-            combine(parts, self.bias(graph, t), 1.0, Activation::Identity)
+            combine_products(parts, self.bias(graph, t), 1.0, Activation::Identity)
         };
         (0..h.len()).map(one).collect()
     }

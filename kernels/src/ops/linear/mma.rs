@@ -18,8 +18,9 @@
 use cubecl::prelude::*;
 use cubecl::{cmma::MmaDefinition, tf32};
 
-use super::kernel::{GramFactors, GramSizes, ProductSizes, Weight};
-use crate::runtime::args::Matrix;
+use super::kernel::{GramFactors, GramSizes, ProductSizes};
+use crate::ops::combine::{Activation, activated};
+use crate::runtime::args::{Matrix, launch_args};
 
 /// Columns of a result that a cube computes.
 pub(crate) const TILE: usize = 128;
@@ -40,6 +41,45 @@ const FRAGMENTS: usize = 16;
 const ROUND_ROBIN: usize = 4;
 /// Rows after which the sums of the hardware are added to those in shared memory.
 const FLUSH: usize = 256;
+
+/// What distinguishes one compiled product from another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ProductShape {
+    /// Products that are added up, at most four.
+    pub terms: usize,
+    /// The depth that fits in shared memory; all of it, where there are several terms.
+    pub chunk: usize,
+    /// Weights are `[depth, columns]`, else `[columns, depth]`.
+    pub turned: bool,
+    /// Values are f32: see [`take_apart`].
+    pub split: bool,
+    pub bias: bool,
+    /// Whether the sum is scaled and activated in the end.
+    pub ends: bool,
+    pub activation: Activation,
+}
+
+launch_args! {
+    /// A factor of many rows and the small one.
+    Term, TermArgs<G: Float, N: Size, Words: Size> {
+        x: Matrix<u32, Words>,
+        w: Matrix<G, N>,
+        depth: usize,
+        /// Where it starts and ends in the depth of all terms side by side, whole blocks each, in vectors.
+        first: usize,
+        end: usize,
+    }
+}
+
+launch_args! {
+    /// What is added up; terms that there are not are not read.
+    Terms, TermsArgs<G: Float, N: Size, Words: Size> {
+        a: Term<G, N, Words>,
+        b: Term<G, N, Words>,
+        c: Term<G, N, Words>,
+        d: Term<G, N, Words>,
+    }
+}
 
 /// Leading bits of values, and what they leave; without `split` they fit in a tf32 as they are.
 #[cube]
@@ -106,36 +146,37 @@ fn place(column: usize, k: usize, #[comptime] chunk: usize) -> usize {
     column * comptime!(chunk / VECTOR) + (k ^ (column & 1))
 }
 
-/// Brings `chunk` of the depth of 128 columns of `w` into shared memory, the depth along a row, zeros beyond the
-/// limits. `turned`: `w` is `[depth, columns]`, else `[columns, depth]`. It is rounded to the dtype of `x`, `F`.
+/// Brings `vectors` of the depth of 128 columns of a weight, from `first_depth` on, to place `first` of shared memory
+/// and those behind it, the depth along a row, zeros beyond the limits. It is rounded to the dtype of `x`, `F`.
 #[cube]
 fn load_weight<F: Float, G: Float, N: Size>(
     w: &Matrix<G, N>,
     stage: &mut SharedMemory<Vector<f32, N>>,
+    depth: usize,
     first_depth: usize,
+    first: usize,
+    vectors: usize,
     first_column: usize,
-    sizes: &ProductSizes,
-    #[comptime] chunk: usize,
-    #[comptime] turned: bool,
+    columns: usize,
+    #[comptime] shape: ProductShape,
 ) {
-    let row = comptime!(chunk / VECTOR);
     let mut piece = (UNIT_POS_Y * CUBE_DIM_X + UNIT_POS_X) as usize;
     // A piece is four vectors: of four columns, so that they can be turned round.
-    while piece < row * (TILE / VECTOR) {
-        let k = piece % row;
-        let group = piece / row;
+    while piece < vectors * (TILE / VECTOR) {
+        let k = piece % vectors;
+        let group = piece / vectors;
         let mut loaded = Array::<Vector<f32, N>>::new(4usize);
         #[unroll]
         for r in 0..4usize {
             loaded[r] = Vector::<f32, N>::empty().fill(0.0f32);
             let along = first_depth + k * VECTOR;
             let across = first_column + group * VECTOR;
-            if turned {
-                if along + r < sizes.depth && across < sizes.columns {
+            if shape.turned {
+                if along + r < depth && across < columns {
                     let value = w.values[(along + r) * w.stride + across / VECTOR];
                     loaded[r] = Vector::<f32, N>::cast_from(Vector::<F, N>::cast_from(value));
                 }
-            } else if across + r < sizes.columns && along < sizes.depth {
+            } else if across + r < columns && along < depth {
                 let value = w.values[(across + r) * w.stride + along / VECTOR];
                 loaded[r] = Vector::<f32, N>::cast_from(Vector::<F, N>::cast_from(value));
             }
@@ -143,16 +184,38 @@ fn load_weight<F: Float, G: Float, N: Size>(
         #[unroll]
         for j in 0..4usize {
             let mut value = loaded[j];
-            if turned {
+            if shape.turned {
                 #[unroll]
                 for r in 0..4usize {
                     value[r] = loaded[r][j];
                 }
             }
-            stage[place(group * VECTOR + j, k, chunk)] = value;
+            stage[place(group * VECTOR + j, first + k, shape.chunk)] = value;
         }
         piece += (CUBE_DIM_X * CUBE_DIM_Y) as usize;
     }
+}
+
+/// [`load_weight`] of all of a term.
+#[cube]
+fn load_term<F: Float, G: Float, N: Size, Words: Size>(
+    term: &Term<G, N, Words>,
+    stage: &mut SharedMemory<Vector<f32, N>>,
+    first_column: usize,
+    columns: usize,
+    #[comptime] shape: ProductShape,
+) {
+    load_weight::<F, G, N>(
+        &term.w,
+        stage,
+        term.depth,
+        0usize.runtime(),
+        term.first,
+        term.end - term.first,
+        first_column,
+        columns,
+        shape,
+    );
 }
 
 /// The values of a vector that was loaded as words. Halves would be taken out of their word as soon as it comes, and
@@ -187,21 +250,62 @@ fn load_rows<Words: Size>(
     }
 }
 
-/// `out = x w`: `x` `[rows, depth]`; `w` `[depth, columns]`, or `[columns, depth]` where not `turned`. Cubes stride
-/// over tiles of rows (y of the grid: tiles of columns). `chunk` is the depth that fits in shared memory.
+/// [`load_rows`] of a term, where the block of the depth from vector `block` on is its own.
+#[cube]
+fn load_own_rows<G: Float, N: Size, Words: Size>(
+    term: &Term<G, N, Words>,
+    loaded: &mut Array<Vector<u32, Words>>,
+    row: usize,
+    rows: usize,
+    block: usize,
+    k: usize,
+) {
+    if block >= term.first && block < term.end {
+        load_rows::<Words>(&term.x, loaded, row, rows, k - term.first, term.depth);
+    }
+}
+
+/// [`load_rows`] of the term that the block of the depth from vector `block` on belongs to.
+#[cube]
+fn load_block<G: Float, N: Size, Words: Size>(
+    terms: &Terms<G, N, Words>,
+    loaded: &mut Array<Vector<u32, Words>>,
+    row: usize,
+    rows: usize,
+    block: usize,
+    k: usize,
+    #[comptime] count: usize,
+) {
+    if comptime!(count == 1) {
+        load_rows::<Words>(&terms.a.x, loaded, row, rows, k, terms.a.depth);
+    } else {
+        load_own_rows::<G, N, Words>(&terms.a, loaded, row, rows, block, k);
+        load_own_rows::<G, N, Words>(&terms.b, loaded, row, rows, block, k);
+    }
+    if comptime!(count > 2) {
+        load_own_rows::<G, N, Words>(&terms.c, loaded, row, rows, block, k);
+    }
+    if comptime!(count > 3) {
+        load_own_rows::<G, N, Words>(&terms.d, loaded, row, rows, block, k);
+    }
+}
+
+/// `out = activation(scale (sum of x w + bias))`, or the sum alone: `x` `[rows, depth]`. Cubes stride over tiles of
+/// rows (y of the grid: tiles of columns).
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(crate) fn tall_product_mma_kernel<F: Float, G: Float, N: Size, Words: Size>(
-    x: &Matrix<u32, Words>,
-    w: &Weight<G, N>,
+    terms: &Terms<G, N, Words>,
+    bias: &Array<f32>,
+    scale: f32,
     out: &mut Array<Vector<F, N>>,
     sizes: &ProductSizes,
-    #[comptime] chunk: usize,
-    #[comptime] turned: bool,
-    #[comptime] split: bool,
+    #[comptime] shape: ProductShape,
     #[define(F, G)] _types: [StorageType; 2],
 ) {
     let size!(S) = 1usize;
     let size!(P) = 2usize;
+    let chunk = comptime!(shape.chunk);
+    let split = comptime!(shape.split);
     let mut weight = SharedMemory::<Vector<f32, N>>::new(comptime!(TILE * chunk / VECTOR));
     let lane = UNIT_POS_X as usize;
     let odd = lane % 2 == 1;
@@ -210,7 +314,16 @@ pub(crate) fn tall_product_mma_kernel<F: Float, G: Float, N: Size, Words: Size>(
     let mut next = Array::<Vector<u32, Words>>::new(4usize);
     let mut tile = CUBE_POS_X as usize;
     if sizes.depth <= chunk {
-        load_weight::<F, G, N>(&w.matrix, &mut weight, 0usize.runtime(), first_column, sizes, chunk, turned);
+        load_term::<F, G, N, Words>(&terms.a, &mut weight, first_column, sizes.columns, shape);
+        if shape.terms > 1 {
+            load_term::<F, G, N, Words>(&terms.b, &mut weight, first_column, sizes.columns, shape);
+        }
+        if shape.terms > 2 {
+            load_term::<F, G, N, Words>(&terms.c, &mut weight, first_column, sizes.columns, shape);
+        }
+        if shape.terms > 3 {
+            load_term::<F, G, N, Words>(&terms.d, &mut weight, first_column, sizes.columns, shape);
+        }
         sync_cube();
     }
     while tile * ROWS < sizes.rows {
@@ -220,12 +333,22 @@ pub(crate) fn tall_product_mma_kernel<F: Float, G: Float, N: Size, Words: Size>(
         while start < sizes.depth {
             if sizes.depth > chunk {
                 sync_cube();
-                load_weight::<F, G, N>(&w.matrix, &mut weight, start, first_column, sizes, chunk, turned);
+                load_weight::<F, G, N>(
+                    &terms.a.w,
+                    &mut weight,
+                    sizes.depth,
+                    start,
+                    0usize.runtime(),
+                    comptime!(chunk / VECTOR).runtime(),
+                    first_column,
+                    sizes.columns,
+                    shape,
+                );
                 sync_cube();
             }
             let end = select(start + chunk < sizes.depth, start + chunk, sizes.depth);
             let mut k = start / VECTOR + lane % 4 * 2;
-            load_rows::<Words>(x, &mut next, row, sizes.rows, k, sizes.depth);
+            load_block::<G, N, Words>(terms, &mut next, row, sizes.rows, start / VECTOR, k, shape.terms);
             let mut block = start;
             while block < end {
                 let mut values = Array::<Vector<f32, N>>::new(4usize);
@@ -235,7 +358,8 @@ pub(crate) fn tall_product_mma_kernel<F: Float, G: Float, N: Size, Words: Size>(
                 }
                 block += BLOCK;
                 if block < end {
-                    load_rows::<Words>(x, &mut next, row, sizes.rows, k + BLOCK / VECTOR, sizes.depth);
+                    let ahead = k + BLOCK / VECTOR;
+                    load_block::<G, N, Words>(terms, &mut next, row, sizes.rows, block / VECTOR, ahead, shape.terms);
                 }
                 let at = k - start / VECTOR;
                 // Two vectors of four values, two values to a step.
@@ -298,6 +422,15 @@ pub(crate) fn tall_product_mma_kernel<F: Float, G: Float, N: Size, Words: Size>(
             let at = row + lane / 4 + select(odd, 8usize, 0usize.runtime());
             let column = first_column + fragment * 8 + lane % 4 / 2 * 4;
             if at < sizes.rows && column < sizes.columns {
+                if shape.bias {
+                    #[unroll]
+                    for n in 0..4usize {
+                        four[n] += bias[column + n];
+                    }
+                }
+                if shape.ends {
+                    four = activated::<N>(four, scale, shape.activation);
+                }
                 out[(at * sizes.columns + column) / VECTOR] = Vector::<F, N>::cast_from(four);
             }
         }
