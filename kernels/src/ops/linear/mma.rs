@@ -347,6 +347,8 @@ pub(crate) fn tall_product_mma_kernel<F: Float, G: Float, N: Size, Words: Size>(
                 sync_cube();
             }
             let end = select(start + chunk < sizes.depth, start + chunk, sizes.depth);
+            // A plane behind the last row multiplies nothing: of few rows, it would keep the others waiting.
+            let end = select(row < sizes.rows, end, start);
             let mut k = start / VECTOR + lane % 4 * 2;
             load_block::<G, N, Words>(terms, &mut next, row, sizes.rows, start / VECTOR, k, shape.terms);
             let mut block = start;
