@@ -13,11 +13,12 @@ use cubek::matmul::definition::{MatmulElems, MatmulGlobalElems};
 use cubek::matmul::launch::{Strategy, launch_ref};
 use cubek::std::InputBinding;
 
+use super::gram_mma::{GRAM_PLANES, partial_gram_mma_kernel};
 use super::kernel::{
     GramFactorsArgs, GramSizesArgs, ProductSizesArgs, SIDE, TILE, VECTOR, WeightArgs, partial_gram_kernel,
     tall_product_kernel,
 };
-use super::mma::{self, ProductShape, TermArgs, TermsArgs, partial_gram_mma_kernel, tall_product_mma_kernel};
+use super::mma::{self, ProductShape, TermArgs, TermsArgs, tall_product_mma_kernel};
 use super::sum::one_by_one;
 use super::{Activation, LinearBackend};
 use crate::ops::head::column_sums;
@@ -130,7 +131,7 @@ impl_for_devices! { LinearBackend =>
                     partial_gram_mma_kernel::launch_unchecked::<R>(
                         &partial.client,
                         count,
-                        CubeDim { x: 32, y: mma::GRAM_PLANES, z: 1 },
+                        CubeDim { x: 32, y: GRAM_PLANES, z: 1 },
                         reached,
                         VECTOR,
                         words(storage),
@@ -177,7 +178,7 @@ fn most_depth<R: CubeRuntime>(client: &ComputeClient<R>) -> usize {
     room / mma::BLOCK * mma::BLOCK
 }
 
-/// The sum of up to [`MAX_PARTS`] products of `x` and `w`, which fit, on tensor cores; several are not deeper than
+/// The sum of up to four products of `x` and `w`, which fit, on tensor cores; several are not deeper than
 /// [`most_depth`] together.
 fn tall_product<R: CubeRuntime>(
     terms: &[(Rows<R>, Rows<R>)],

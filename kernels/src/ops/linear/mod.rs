@@ -3,6 +3,8 @@
 mod autodiff;
 mod cpu;
 #[cfg(feature = "cube")]
+mod gram_mma;
+#[cfg(feature = "cube")]
 mod kernel;
 #[cfg(feature = "cube")]
 mod launch;
