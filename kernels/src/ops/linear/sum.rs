@@ -30,9 +30,12 @@ pub enum Part<B: Backend> {
     },
 }
 
+/// `x` and weight of products.
+pub(super) type Products<B> = Vec<(FloatTensor<B>, FloatTensor<B>)>;
+
 /// [`LinearBackend::sum_of_products`] in a pass for each product and one for their sum.
 pub(super) fn one_by_one<B: LinearBackend>(
-    terms: Vec<(FloatTensor<B>, FloatTensor<B>)>,
+    terms: Products<B>,
     bias: Option<FloatTensor<B>>,
     scale: f32,
     activation: Activation,
@@ -67,7 +70,7 @@ impl<B: LinearBackend> Backward<B, PARENTS> for SumOfProducts {
 
 /// [`LinearBackend::combine_products`] of a backend that differentiates.
 pub(super) fn record<B: LinearBackend, C: CheckpointStrategy>(
-    terms: Vec<(FloatTensor<Autodiff<B, C>>, FloatTensor<Autodiff<B, C>>)>,
+    terms: Products<Autodiff<B, C>>,
     bias: Option<FloatTensor<Autodiff<B, C>>>,
     scale: f32,
     activation: Activation,
