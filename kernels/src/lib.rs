@@ -18,6 +18,7 @@
 //! | [`gather_rows`] | listed rows of a matrix | the matrix |
 //! | [`select_rows`] | rows of one [`NodeSet`] out of a matrix over another | the matrix |
 //! | [`combine`] | `activation(scale (sum of matrices + bias))` in one pass | matrices, bias |
+//! | [`combine_products`] | the same of products, which stay in registers on tensor cores | every `x` and `w`, bias |
 //! | [`normalise_rows`] | rows of length one | the matrix |
 //! | [`beside_pieces`] | columns in pieces, beside them | none |
 //! | [`dropout`] | elements set to zero at random, the others scaled | the matrix |
@@ -90,7 +91,7 @@ pub use ops::gat::v2::{EdgeProjection, GatV2Backend, MAX_V2_CHANNELS, gatv2};
 pub use ops::gat::{GatBackend, GatConfig, ScoreColumns, attend, attend_inputs, gat};
 pub use ops::gather::{GatherBackend, gather_rows};
 pub use ops::in_chunks::{ChunkBackend, Destinations, Term, sum_in_chunks};
-pub use ops::linear::{LinearBackend, linear};
+pub use ops::linear::{LinearBackend, Part, combine_products, linear};
 pub use ops::loss::{Focus, LossBackend, bce_with_logits_sum, focal_with_logits_sum, smoothness_sum};
 pub use ops::message::{
     BinOp, EdgeValue, Message, MessageBackend, Reduce, SegmentOffsets, Strategy, Target, gsddmm, gspmm, segment_reduce,

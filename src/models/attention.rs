@@ -12,8 +12,8 @@ use burn::module::{Module, Param};
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use graphsieve_kernels::{
-    Activation, DropEdge, Dropout, GatConfig, GraphBackend, ScoreColumns, attend, attend_inputs, combine, dropout, gat,
-    linear, row_dots,
+    Activation, DropEdge, Dropout, GatConfig, GraphBackend, Part, ScoreColumns, attend, attend_inputs, combine,
+    combine_products, dropout, gat, linear, row_dots,
 };
 use serde::{Deserialize, Serialize};
 
@@ -432,9 +432,9 @@ impl<B: GraphBackend> TripleStreamGat<B> {
         };
         in_turn(h, edges.into_iter().map(|edges| (edges.dst, edges)).collect(), along, |t, mut parts| {
             let result = self.finished(layer, source, t, |own, activation| {
-                let of_itself = |own| linear(layer.of_itself(t, block.destinations(t, h.rows(t))), own, None);
+                let of_itself = |own| product(layer.of_itself(t, block.destinations(t, h.rows(t))), own);
                 parts.extend(own.map(of_itself));
-                (!parts.is_empty()).then(|| combine(parts, None, scale(block, t), activation))
+                (!parts.is_empty()).then(|| combine_products(parts, None, scale(block, t), activation))
             });
             done(t, result);
         });
@@ -493,7 +493,7 @@ impl<B: GraphBackend> TripleStreamGat<B> {
         source: &Source<'_, B>,
         projected: &mut Option<Projected<B>>,
         edges: &RelationEdges<B>,
-    ) -> Vec<Tensor<B, 2>> {
+    ) -> Vec<Part<B>> {
         if projected.as_ref().is_none_or(|of| of.stream != edges.stream) {
             let parameters = &layer.streams[edges.stream];
             let weight = parameters.projection.val();
@@ -516,9 +516,9 @@ impl<B: GraphBackend> TripleStreamGat<B> {
                 first: 0,
             };
             let scores = [scores(&h_dst, attention_dst), scores(&h_src, attention_src)];
-            return of_edges.attend(&edges.csr, h_src, scores, self.heads, config).into();
+            return of_edges.attend(&edges.csr, h_src, scores, self.heads, config).map(Part::Matrix).into();
         }
-        vec![gat(&edges.csr, h_src, h_dst, attention_src, attention_dst, config)]
+        vec![Part::Matrix(gat(&edges.csr, h_src, h_dst, attention_src, attention_dst, config))]
     }
 
     /// `(sum_j a_ij h_j) W` of a relation, for one head.
@@ -528,7 +528,7 @@ impl<B: GraphBackend> TripleStreamGat<B> {
         source: &Source<'_, B>,
         scores: &AllScores<'_, B>,
         edges: &RelationEdges<B>,
-    ) -> Vec<Tensor<B, 2>> {
+    ) -> Vec<Part<B>> {
         let config = source.config(edges, self.negative_slope);
         let h_src = source.h.rows(edges.src);
         let weight = layer.streams[edges.stream].projection.val();
@@ -536,7 +536,7 @@ impl<B: GraphBackend> TripleStreamGat<B> {
         if let Some(of_edges) = layer.edges.of(edges) {
             let scores = if reads_data { scores.of_data(edges) } else { scores.of(edges) };
             let [attended, messages] = of_edges.attend(&edges.csr, h_src, scores, 1, config);
-            return vec![linear(attended, weight, None), messages];
+            return vec![product(attended, weight), Part::Matrix(messages)];
         }
         let attended = if reads_data {
             let h_dst = source.of_destinations(edges.dst, source.h.rows(edges.dst));
@@ -545,7 +545,7 @@ impl<B: GraphBackend> TripleStreamGat<B> {
             let [dst, src] = scores.of(edges);
             attend(&edges.csr, h_src, dst, src, 1, config)
         };
-        vec![linear(attended, weight, None)]
+        vec![product(attended, weight)]
     }
 }
 
@@ -567,6 +567,11 @@ impl<B: GraphBackend> TripleStreamGat<B> {
             (own, identity) => own.or(identity),
         }
     }
+}
+
+/// `x weight`, to be added up with what else arrives.
+fn product<B: GraphBackend>(x: Tensor<B, 2>, weight: Tensor<B, 2>) -> Part<B> {
+    Part::Product { x, weight }
 }
 
 /// The factor on everything that arrives at a type.

@@ -11,7 +11,7 @@ use burn::module::{Module, Param};
 use burn::tensor::backend::Backend;
 use burn::tensor::{Tensor, TensorData};
 use graphsieve_kernels::{
-    Activation, GraphBackend, SelfTerm, SpmmConfig, combine, linear, normalise_rows, select_rows, spmm,
+    Activation, GraphBackend, Part, SelfTerm, SpmmConfig, combine_products, normalise_rows, select_rows, spmm,
 };
 use serde::{Deserialize, Serialize};
 
@@ -397,7 +397,7 @@ impl<B: GraphBackend> ConvolutionLayer<B> {
     fn of_stacked(&self, t: usize, streams: impl Iterator<Item = usize> + Clone, rows: Tensor<B, 2>) -> Tensor<B, 2> {
         let weights = streams.clone().map(|stream| self.streams[stream].weight.val()).chain([self.own[t].val()]);
         let weight = Tensor::cat(weights.collect(), 0);
-        combine(vec![linear(rows, weight, None)], self.biases(streams), 1.0, Activation::Relu)
+        combine_products(vec![Part::Product { x: rows, weight }], self.biases(streams), 1.0, Activation::Relu)
     }
 
     fn second(
@@ -412,13 +412,13 @@ impl<B: GraphBackend> ConvolutionLayer<B> {
             if field.rows(graph, 2, t) == 0 {
                 return blank([0, own.dims()[1]], &h[t]);
             }
-            let project = |rows: Tensor<B, 2>, weight: Tensor<B, 2>| linear(rows, weight, None);
-            let mut parts = vec![project(kept(field, 1, t, h), own)];
+            let rows = kept(field, 1, t, h);
+            let mut parts = vec![Part::Product { x: rows, weight: own }];
             for (stream, relation) in graph.relations_into(t) {
-                let sum = aggregate(field, 1, t, relation, normalisation, h);
-                parts.push(project(sum, self.streams[stream].weight.val()));
+                let x = aggregate(field, 1, t, relation, normalisation, h);
+                parts.push(Part::Product { x, weight: self.streams[stream].weight.val() });
             }
-            combine(parts, self.bias(graph, t), 1.0, Activation::Identity)
+            combine_products(parts, self.bias(graph, t), 1.0, Activation::Identity)
         };
         (0..h.len()).map(one).collect()
     }

@@ -67,11 +67,11 @@ pub(super) fn blank<B: Backend>(shape: [usize; 2], like: &Tensor<B, 2>) -> Tenso
 
 /// A layer over `relations`, each with the type that it points at: what `along` makes of them in their order, handed to
 /// `end` for each type in the order of `h` as soon as all of the type is there.
-pub fn in_turn<B: Backend, R>(
+pub fn in_turn<B: Backend, R, P: Clone>(
     h: &dyn LayerRows<B>,
     relations: Vec<(usize, R)>,
-    mut along: impl FnMut(R) -> Vec<Tensor<B, 2>>,
-    mut end: impl FnMut(usize, Vec<Tensor<B, 2>>),
+    mut along: impl FnMut(R) -> Vec<P>,
+    mut end: impl FnMut(usize, Vec<P>),
 ) {
     let mut left = vec![0; h.types()];
     relations.iter().for_each(|(dst, _)| left[*dst] += 1);

@@ -6,8 +6,8 @@ use graphsieve_kernels::testing::{
     Dtype, assert_close, assert_close_at_scale, oracle, probe, values_in, with_tiled_products,
 };
 use graphsieve_kernels::{
-    Activation, GraphBackend, PairIndex, RowIndex, beside_pieces, combine, dropout, gather_rows, linear,
-    normalise_rows, on_every_backend, pair_dot, row_dots,
+    Activation, GraphBackend, PairIndex, Part, RowIndex, beside_pieces, combine, combine_products, dropout,
+    gather_rows, linear, normalise_rows, on_every_backend, pair_dot, row_dots,
 };
 
 use crate::support::*;
@@ -22,6 +22,7 @@ pub fn trials() -> Vec<Trial> {
         linear_matches_the_oracle_for_every_shape,
         linear_by_tiles_matches_the_oracle,
         combine_matches_its_definition,
+        sums_of_products_match_their_definition,
         normalised_rows_match_their_definition,
         pieces_match_their_definition,
         row_dots_match_the_oracle,
@@ -212,6 +213,83 @@ pub fn check_half_combine<B: GraphBackend>(dtype: Dtype, device: &B::Device) {
     for (parts, activation) in [(2, Activation::Elu), (3, Activation::Relu), (7, Activation::Identity)] {
         check_combine::<B>(parts, true, activation, dtype, device);
     }
+    for weights in [dtype, Dtype::F32] {
+        check_products::<B>(300, &[128, 128], 128, Activation::Elu, [dtype, weights], device);
+    }
+}
+
+/// Depths of whole blocks and others, more products than one kernel adds up, and more depth than it takes.
+fn sums_of_products_match_their_definition<B: GraphBackend>(device: &B::Device) {
+    for (rows, depths, width, activation) in [
+        (300, vec![128, 128], 128, Activation::Elu),
+        (700, vec![128, 36, 64], 132, Activation::Relu),
+        (40, vec![384], 128, Activation::Relu),
+        (200, vec![32, 128, 4, 128], 128, Activation::Identity),
+        (40, vec![32; 5], 128, Activation::Elu),
+        (20, vec![384, 384], 128, Activation::Elu),
+        (20, vec![31, 8], 12, Activation::Elu),
+    ] {
+        check_products::<B>(rows, &depths, width, activation, [Dtype::F32; 2], device);
+    }
+}
+
+/// A bias and a product for each of `depths`; the result, and the gradient of each factor.
+fn check_products<B: GraphBackend>(
+    rows: usize,
+    depths: &[usize],
+    width: usize,
+    activation: Activation,
+    [dtype, weights]: [Dtype; 2],
+    device: &B::Device,
+) {
+    let name =
+        format!("sum of products {rows} x {depths:?} to {width}, {activation:?}, {dtype:?}, weights {weights:?}");
+    let scale = 0.5;
+    let bias = values_in(Dtype::F32, 90, width);
+    let tracked_bias = up::<Ad<B>, 1>(&bias, [width], Dtype::F32, device).require_grad();
+    let (mut sums, mut factors, mut parts) = (vec![0.0; rows * width], Vec::new(), Vec::new());
+    for (at, &depth) in depths.iter().enumerate() {
+        let seed = 100 + 2 * at as u64;
+        let (xs, ws) = (values_in(dtype, seed, rows * depth), values_in(weights, seed + 1, depth * width));
+        let x = up::<Ad<B>, 2>(&xs, [rows, depth], dtype, device).require_grad();
+        let weight = up::<Ad<B>, 2>(&ws, [depth, width], weights, device).require_grad();
+        // What the product sees of them.
+        let ws: Vec<f64> = ws.into_iter().map(|w| dtype.round(w)).collect();
+        let first = if at == 0 { bias.clone() } else { vec![0.0; width] };
+        sums.iter_mut().zip(oracle::linear(&xs, &ws, &first, depth)).for_each(|(sum, y)| *sum += y);
+        parts.push(Part::Product { x: x.clone(), weight: weight.clone() });
+        factors.push((x, xs, weight, ws, depth));
+    }
+    let out = combine_products(parts, Some(tracked_bias.clone()), scale as f32, activation);
+    let terms: usize = depths.iter().sum();
+    let want: Vec<f64> = sums.iter().map(|sum| value(activation, scale * sum)).collect();
+    assert_close(&name, &down(out.clone().inner()), &want, dtype, terms);
+    let grads = backward::<B, 2>(out, dtype);
+    let shared = probe(rows * width).into_iter().zip(&sums);
+    let shared: Vec<f64> = shared.map(|(p, sum)| scale * dtype.round(p) * slope(activation, scale * sum)).collect();
+    for (at, (x, xs, weight, ws, depth)) in factors.into_iter().enumerate() {
+        let (dx, dw, _) = linear_grad(&xs, &ws, depth, width, &shared);
+        assert_close(&format!("{name}: dx {at}"), &gradient::<B, 2>(&x, &grads), &dx, dtype, width);
+        assert_close(&format!("{name}: dw {at}"), &gradient::<B, 2>(&weight, &grads), &dw, dtype, rows);
+    }
+    let want: Vec<f64> = (0..width).map(|c| (0..rows).map(|r| shared[r * width + c]).sum()).collect();
+    assert_close(&format!("{name}: dbias"), &gradient::<B, 1>(&tracked_bias, &grads), &want, dtype, rows);
+}
+
+fn value(activation: Activation, y: f64) -> f64 {
+    match activation {
+        Activation::Relu => y.max(0.0),
+        Activation::Elu if y <= 0.0 => y.exp_m1(),
+        Activation::Identity | Activation::Elu => y,
+    }
+}
+
+fn slope(activation: Activation, y: f64) -> f64 {
+    match activation {
+        Activation::Relu => f64::from(u8::from(y > 0.0)),
+        Activation::Elu if y <= 0.0 => y.exp(),
+        Activation::Identity | Activation::Elu => 1.0,
+    }
 }
 
 fn check_combine<B: GraphBackend>(
@@ -234,33 +312,14 @@ fn check_combine<B: GraphBackend>(
         let bias = if with_bias { bias[k % width] } else { 0.0 };
         scale * (inputs.iter().map(|x| x[k]).sum::<f64>() + bias)
     };
-    let value = |y: f64| match activation {
-        Activation::Identity => y,
-        Activation::Relu => y.max(0.0),
-        Activation::Elu => {
-            if y > 0.0 {
-                y
-            } else {
-                y.exp_m1()
-            }
-        }
-    };
-    let slope = |y: f64| match activation {
-        Activation::Identity => 1.0,
-        Activation::Relu => f64::from(u8::from(y > 0.0)),
-        Activation::Elu => {
-            if y > 0.0 {
-                1.0
-            } else {
-                y.exp()
-            }
-        }
-    };
-    let want: Vec<f64> = (0..rows * width).map(|k| value(sum(k))).collect();
+    let want: Vec<f64> = (0..rows * width).map(|k| value(activation, sum(k))).collect();
     assert_close(&name, &down(out.clone().inner()), &want, dtype, parts as usize);
     let grads = backward::<B, 2>(out, dtype);
-    let dx: Vec<f64> =
-        probe(rows * width).iter().enumerate().map(|(k, &p)| scale * dtype.round(p) * slope(sum(k))).collect();
+    let dx: Vec<f64> = probe(rows * width)
+        .iter()
+        .enumerate()
+        .map(|(k, &p)| scale * dtype.round(p) * slope(activation, sum(k)))
+        .collect();
     for x in &tracked {
         assert_close(&format!("{name}: dx"), &gradient::<B, 2>(x, &grads), &dx, dtype, 2);
     }
@@ -309,7 +368,7 @@ pub fn check_normalised<B: GraphBackend>(widths: &[usize], dtype: Dtype, device:
 }
 
 fn row_dots_match_the_oracle<B: GraphBackend>(device: &B::Device) {
-    // 192 rows to a partial sum on GPUs, 1024 on the CPU; four vectors to a launch.
+    // 32 rows and more to a partial sum on GPUs, eight at a time, 1024 on the CPU; four vectors to a launch.
     let shapes = [(1, 1, 1), (193, 31, 3), (2_100, 128, 4), (300, 200, 9)];
     check_row_dots::<B>(&shapes, Dtype::F32, device);
 }

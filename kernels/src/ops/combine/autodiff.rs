@@ -16,29 +16,41 @@ const PARENTS: usize = MAX_PARTS + 1;
 #[derive(Debug)]
 struct Combine;
 
+/// What the backward pass of a layer's end starts from.
 #[derive(Clone, Debug)]
-struct State<B: CombineBackend> {
+pub(crate) struct End<B: CombineBackend> {
     /// The result, where the slope depends on it.
     out: Option<FloatTensor<B>>,
     scale: f32,
     activation: Activation,
 }
 
+impl<B: CombineBackend> End<B> {
+    pub fn of(out: &FloatTensor<B>, scale: f32, activation: Activation) -> Self {
+        Self { out: (activation != Activation::Identity).then(|| out.clone()), scale, activation }
+    }
+
+    /// The gradient that all parts share, and its column sum where a bias asks for it.
+    pub fn shared_gradient(self, g: FloatTensor<B>, bias: bool) -> (FloatTensor<B>, Option<FloatTensor<B>>) {
+        let Self { out, scale, activation } = self;
+        match out {
+            Some(out) => B::combine_backward(g, out, scale, activation, bias),
+            None => {
+                let shared = if scale == 1.0 { g } else { B::float_mul_scalar(g, scale.into()) };
+                let sum = bias.then(|| column_sum::<B>(shared.clone()));
+                (shared, sum)
+            }
+        }
+    }
+}
+
 impl<B: CombineBackend> Backward<B, PARENTS> for Combine {
-    type State = State<B>;
+    type State = End<B>;
 
     fn backward(self, ops: Ops<Self::State, PARENTS>, grads: &mut Gradients, _: &mut Checkpointer) {
         let g = grads.consume::<B>(&ops.node);
-        let State { out, scale, activation } = ops.state;
         let [bias, parts @ ..] = ops.parents;
-        let (shared, sum) = match out {
-            Some(out) => B::combine_backward(g, out, scale, activation, bias.is_some()),
-            None => {
-                let shared = if scale == 1.0 { g } else { B::float_mul_scalar(g, scale.into()) };
-                let sum = bias.is_some().then(|| column_sum::<B>(shared.clone()));
-                (shared, sum)
-            }
-        };
+        let (shared, sum) = ops.state.shared_gradient(g, bias.is_some());
         if let (Some(node), Some(sum)) = (bias, sum) {
             grads.register::<B>(node.id, sum);
         }
@@ -87,10 +99,7 @@ impl<B: CombineBackend, C: CheckpointStrategy> CombineBackend for Autodiff<B, C>
         let mut part = || part_nodes.next().unwrap_or_else(constant);
         let nodes = [bias_node, part(), part(), part(), part()];
         match Combine.prepare::<C>(nodes).compute_bound().stateful() {
-            OpsKind::Tracked(prep) => {
-                let saved = (activation != Activation::Identity).then(|| out.clone());
-                prep.finish(State { out: saved, scale, activation }, out)
-            }
+            OpsKind::Tracked(prep) => prep.finish(End::of(&out, scale, activation), out),
             OpsKind::UnTracked(prep) => prep.finish(out),
         }
     }

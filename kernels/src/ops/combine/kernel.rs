@@ -25,6 +25,26 @@ launch_args! {
     }
 }
 
+/// `activation(scale sum)`
+#[cube]
+pub(crate) fn activated<N: Size>(
+    sum: Vector<f32, N>,
+    scale: f32,
+    #[comptime] activation: Activation,
+) -> Vector<f32, N> {
+    let mut sum = sum;
+    #[unroll]
+    for n in 0..sum.size() {
+        let y = sum[n] * scale;
+        sum[n] = match comptime!(activation) {
+            Activation::Identity => y,
+            Activation::Relu => y.max(0.0f32),
+            Activation::Elu => select(y > 0.0f32, y, y.min(0.0f32).exp() - 1.0f32),
+        };
+    }
+    sum
+}
+
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(crate) fn combine_kernel<F: Float, N: Size>(
     inputs: &Parts<F, N>,
@@ -54,16 +74,7 @@ pub(crate) fn combine_kernel<F: Float, N: Size>(
                 sum[n] += inputs.bias[column * N::value() + n];
             }
         }
-        #[unroll]
-        for n in 0..sum.size() {
-            let y = sum[n] * scale;
-            sum[n] = match comptime!(shape.activation) {
-                Activation::Identity => y,
-                Activation::Relu => y.max(0.0f32),
-                Activation::Elu => select(y > 0.0f32, y, y.min(0.0f32).exp() - 1.0f32),
-            };
-        }
-        out[k] = Vector::<F, N>::cast_from(sum);
+        out[k] = Vector::<F, N>::cast_from(activated::<N>(sum, scale, shape.activation));
         k += CUBE_COUNT * CUBE_DIM as usize;
     }
 }

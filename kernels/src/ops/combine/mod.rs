@@ -7,6 +7,10 @@ mod kernel;
 #[cfg(feature = "cube")]
 mod launch;
 
+pub(crate) use autodiff::End;
+#[cfg(feature = "cube")]
+pub(crate) use kernel::activated;
+
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{DType, Tensor, TensorPrimitive};
 use serde::{Deserialize, Serialize};

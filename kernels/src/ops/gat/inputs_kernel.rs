@@ -6,8 +6,8 @@ use super::kernel::{Attended, Attention, GatShape, leaky_relu, score, zeros};
 use crate::graph::drop_edge::DropMode;
 use crate::graph::row_schedule::RowSchedule;
 use crate::graph::row_schedule::kernel::{
-    ColumnPositions, Edges, RowList, first_work, id_at, in_reach, reached, result_of, row_of, span_of, team_rank,
-    work_step,
+    ColumnPositions, Edges, RowList, first_turn, first_work, id_at, in_reach, reached, read_after, result_of,
+    take_turn, team_rank, work_step,
 };
 use crate::graph::row_schedule::sums::lane_sum;
 use crate::ops::dropout::kernel::edge_factor;
@@ -56,18 +56,24 @@ pub(crate) fn attention_vector_kernel<F: Float, P: Int, N: Size>(
     let mut to_dst = zeros::<N>(shape.slots);
     let mut to_src = zeros::<N>(shape.slots);
     let mut work = first_work(schedule);
+    let mut turn = first_turn(edges, work, rows, schedule);
     while work < rows.end {
-        let row = row_of(work, rows, schedule);
+        let after = read_after(edges, &turn, work, rows, schedule);
+        let (row, first, last) = (turn.row, turn.first, turn.last);
         let result = result_of(work, row, rows, schedule);
-        let (first, last) = span_of(edges, row, schedule.spans);
         if result >= 0i32 && first < last && in_reach(last - first, schedule) {
             let i = usize::cast_from(result);
+            let scored = if shape.whole { row } else { i };
+            let own_score = score(&attention.dst, scored, 0usize);
+            let own_log = inputs.results.log_sum_exp[i];
+            let mut own = zeros::<N>(shape.slots);
             let mut gradient = zeros::<N>(shape.slots);
             let mut delta = 0.0f32;
             #[unroll]
             for slot in 0..shape.slots {
                 let c = slot * schedule.plane + lane;
                 if c < place.vectors {
+                    own[slot] = Vector::<f32, N>::cast_from(inputs.x_dst.values[row * inputs.x_dst.stride + c]);
                     gradient[slot] = Vector::<f32, N>::cast_from(inputs.g.values[i * inputs.g.stride + c]);
                     delta += lane_sum(
                         gradient[slot] * Vector::<f32, N>::cast_from(inputs.results.out[i * place.vectors + c]),
@@ -75,13 +81,10 @@ pub(crate) fn attention_vector_kernel<F: Float, P: Int, N: Size>(
                 }
             }
             let delta = plane_sum(delta);
-            let scored = if shape.whole { row } else { i };
-            let own_score = score(&attention.dst, scored, 0usize);
-            let own_log = inputs.results.log_sum_exp[i];
             let mut score_gradient = 0.0f32;
 
             let mut tile = first + team_rank(schedule) * schedule.plane;
-            let mut ahead = id_at(&edges.col_idx, tile + lane, last);
+            let mut ahead = turn.id;
             while tile < last {
                 // Each lane owns an edge: is it kept, and what is its attention, times the slope at its score?
                 let e = tile + lane;
@@ -154,13 +157,10 @@ pub(crate) fn attention_vector_kernel<F: Float, P: Int, N: Size>(
             }
             #[unroll]
             for slot in 0..shape.slots {
-                let c = slot * schedule.plane + lane;
-                if c < place.vectors {
-                    let own = Vector::<f32, N>::cast_from(inputs.x_dst.values[row * inputs.x_dst.stride + c]);
-                    to_dst[slot] += own * Vector::<f32, N>::empty().fill(score_gradient);
-                }
+                to_dst[slot] += own[slot] * Vector::<f32, N>::empty().fill(score_gradient);
             }
         }
+        take_turn(&mut turn, &after);
         work += work_step(schedule);
     }
     let at = (place.first + CUBE_POS * CUBE_DIM_Y as usize + UNIT_POS_Y as usize) * 2 * place.vectors;

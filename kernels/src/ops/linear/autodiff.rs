@@ -8,33 +8,51 @@ use burn_autodiff::{Autodiff, NodeId};
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{AutodiffBackend, TensorMetadata};
 
-use super::LinearBackend;
+use super::{Activation, LinearBackend, sum};
 use crate::ops::head::column_sum;
 
 #[derive(Debug)]
 struct Linear;
 
+/// Each of `x` and the weight is kept only for the gradient of the other.
+#[derive(Clone, Debug)]
+pub(super) struct Factors {
+    pub x: Option<NodeId>,
+    pub weight: Option<NodeId>,
+    pub weight_dtype: DType,
+}
+
+/// The gradients of `x` and of the weight, where their nodes are given, from that of their product.
+pub(super) fn register_factors<B: LinearBackend>(
+    [x_node, weight_node]: [Option<NodeId>; 2],
+    saved: Factors,
+    g: FloatTensor<B>,
+    grads: &mut Gradients,
+    checkpointer: &mut Checkpointer,
+) {
+    if let (Some(node), Some(x)) = (weight_node, saved.x) {
+        let x = checkpointer.retrieve_node_output::<FloatTensor<B>>(x);
+        grads.register::<B>(node, B::weight_gradient(x, g.clone(), saved.weight_dtype));
+    }
+    if let (Some(node), Some(weight)) = (x_node, saved.weight) {
+        let weight = checkpointer.retrieve_node_output::<FloatTensor<B>>(weight);
+        grads.register::<B>(node, B::product(g, B::float_transpose(weight)));
+    }
+}
+
 impl<B: LinearBackend> Backward<B, 3> for Linear {
-    /// Each of `x` and the weight is kept only for the gradient of the other; the last is the weight's dtype.
-    type State = (Option<NodeId>, Option<NodeId>, DType);
+    type State = Factors;
 
     fn backward(self, ops: Ops<Self::State, 3>, grads: &mut Gradients, checkpointer: &mut Checkpointer) {
-        let [x_node, weight_node, bias_node] = ops.parents;
+        let [x, weight, bias] = ops.parents;
         let g = grads.consume::<B>(&ops.node);
-        let (x, weight, weight_dtype) = ops.state;
-        if let Some(node) = bias_node {
+        if let Some(node) = bias {
             let (dtype, sum) = (g.dtype(), column_sum::<B>(g.clone()));
             let sum = if dtype == DType::F32 { sum } else { B::float_cast(sum, dtype.into()) };
             grads.register::<B>(node.id, sum);
         }
-        if let (Some(node), Some(x)) = (weight_node, x) {
-            let x = checkpointer.retrieve_node_output::<FloatTensor<B>>(x);
-            grads.register::<B>(node.id, B::weight_gradient(x, g.clone(), weight_dtype));
-        }
-        if let (Some(node), Some(weight)) = (x_node, weight) {
-            let weight = checkpointer.retrieve_node_output::<FloatTensor<B>>(weight);
-            grads.register::<B>(node.id, B::product(g, B::float_transpose(weight)));
-        }
+        let nodes = [x, weight].map(|node| node.map(|node| node.id));
+        register_factors::<B>(nodes, ops.state, g, grads, checkpointer);
     }
 }
 
@@ -47,15 +65,37 @@ impl<B: LinearBackend, C: CheckpointStrategy> LinearBackend for Autodiff<B, C> {
         Self::from_inner(B::weight_gradient(x.primitive, g.primitive, dtype))
     }
 
+    fn sum_of_products(
+        terms: Vec<(FloatTensor<Self>, FloatTensor<Self>)>,
+        bias: Option<FloatTensor<Self>>,
+        scale: f32,
+        activation: Activation,
+    ) -> FloatTensor<Self> {
+        let terms = terms.into_iter().map(|(x, w)| (x.primitive, w.primitive)).collect();
+        Self::from_inner(B::sum_of_products(terms, bias.map(|b| b.primitive), scale, activation))
+    }
+
+    fn combine_products(
+        terms: Vec<(FloatTensor<Self>, FloatTensor<Self>)>,
+        bias: Option<FloatTensor<Self>>,
+        scale: f32,
+        activation: Activation,
+    ) -> FloatTensor<Self> {
+        sum::record::<B, C>(terms, bias, scale, activation)
+    }
+
     fn project(x: FloatTensor<Self>, weight: FloatTensor<Self>, bias: Option<FloatTensor<Self>>) -> FloatTensor<Self> {
         let out = B::project(x.primitive.clone(), weight.primitive.clone(), bias.as_ref().map(|b| b.primitive.clone()));
         // Without a bias its place is taken by a constant, which gets no gradient.
         let bias = bias.unwrap_or_else(|| Self::from_inner(out.clone()));
         match Linear.prepare::<C>([x.node.clone(), weight.node.clone(), bias.node.clone()]).compute_bound().stateful() {
             OpsKind::Tracked(mut prep) => {
-                let saved_x = weight.is_tracked().then(|| prep.checkpoint(&x));
-                let saved_weight = x.is_tracked().then(|| prep.checkpoint(&weight));
-                prep.finish((saved_x, saved_weight, weight.primitive.dtype()), out)
+                let saved = Factors {
+                    x: weight.is_tracked().then(|| prep.checkpoint(&x)),
+                    weight: x.is_tracked().then(|| prep.checkpoint(&weight)),
+                    weight_dtype: weight.primitive.dtype(),
+                };
+                prep.finish(saved, out)
             }
             OpsKind::UnTracked(prep) => prep.finish(out),
         }

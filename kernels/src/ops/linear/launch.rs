@@ -13,17 +13,19 @@ use cubek::matmul::definition::{MatmulElems, MatmulGlobalElems};
 use cubek::matmul::launch::{Strategy, launch_ref};
 use cubek::std::InputBinding;
 
-use super::LinearBackend;
+use super::gram_mma::{GRAM_PLANES, partial_gram_mma_kernel};
 use super::kernel::{
     GramFactorsArgs, GramSizesArgs, ProductSizesArgs, SIDE, TILE, VECTOR, WeightArgs, partial_gram_kernel,
     tall_product_kernel,
 };
-use super::mma::{self, partial_gram_mma_kernel, tall_product_mma_kernel};
+use super::mma::{self, ProductShape, TermArgs, TermsArgs, tall_product_mma_kernel};
+use super::sum::one_by_one;
+use super::{Activation, LinearBackend};
 use crate::ops::head::column_sums;
 use crate::ops::row_dots::RowDotsBackend;
 use crate::runtime::args::array;
 use crate::runtime::backends::impl_for_devices;
-use crate::runtime::launch::{Rows, address, empty, zeros};
+use crate::runtime::launch::{Rows, address, empty, f32_vector, zeros};
 
 /// Stretches of rows whose products are added up in the end: enough for every multiprocessor of a large GPU.
 const MAX_STRETCHES: usize = 512;
@@ -57,29 +59,7 @@ impl_for_devices! { LinearBackend =>
         let tiles = rows.div_ceil(TILE).min(1 << 15) as u32;
         let column_tiles = columns.div_ceil(TILE) as u32;
         if tensor_cores {
-            let room = out.client.properties().hardware.max_shared_memory_size / (mma::TILE * size_of::<f32>());
-            let chunk = x.width.next_multiple_of(mma::BLOCK).min(room / mma::BLOCK * mma::BLOCK);
-            let cubes = out.client.properties().hardware.num_streaming_multiprocessors.unwrap_or(128) as usize;
-            let cubes = rows.div_ceil(mma::ROWS).clamp(1, cubes) as u32;
-            // SAFETY: every load and store is guarded by the sizes of its matrix.
-            unsafe {
-                tall_product_mma_kernel::launch_unchecked::<R>(
-                    &out.client,
-                    CubeCount::Static(cubes, column_tiles, 1),
-                    CubeDim { x: 32, y: mma::PRODUCT_PLANES, z: 1 },
-                    address(&[&x.tensor, &w.tensor, &out]),
-                    VECTOR,
-                    words(dtype),
-                    x.matrix(VECTOR),
-                    WeightArgs { matrix: w.matrix(VECTOR) }.launch(),
-                    array(&out),
-                    ProductSizesArgs { rows, depth: x.width, columns }.launch(),
-                    chunk,
-                    turned,
-                    dtype == DType::F32,
-                    [dtype.into(), w.tensor.dtype.into()],
-                );
-            }
+            tall_product(&[(x, w)], &out, turned, None);
             return out;
         }
         let count = CubeCount::Static(tiles, column_tiles, 1);
@@ -99,6 +79,34 @@ impl_for_devices! { LinearBackend =>
             );
         }
         out
+    }
+
+    fn sum_of_products(
+        terms: Vec<(FloatTensor<Self>, FloatTensor<Self>)>,
+        bias: Option<FloatTensor<Self>>,
+        scale: f32,
+        activation: Activation,
+    ) -> FloatTensor<Self> {
+        let ((rows, dtype), columns) = ((terms[0].0.meta.shape()[0], terms[0].0.dtype), terms[0].1.meta.shape()[1]);
+        let weights_dtype = terms[0].1.dtype;
+        let client = &terms[0].0.client;
+        let depth: usize = terms.iter().map(|(x, _)| x.meta.shape()[1].next_multiple_of(mma::BLOCK)).sum();
+        let one_kernel = has_tensor_cores(client)
+            && depth <= most_depth(client)
+            && rows > 0
+            && columns > 0
+            && columns.is_multiple_of(VECTOR)
+            && terms.iter().all(|(_, w)| w.dtype == weights_dtype);
+        if one_kernel {
+            let rows_of = |(x, w): &(CubeTensor<R>, CubeTensor<R>)| (Rows::of(x.clone()), Rows::of(w.clone()));
+            let read: Vec<_> = terms.iter().map(rows_of).collect();
+            if read.iter().all(|(x, w)| fits(x) && fits(w)) {
+                let out = empty(&terms[0].0, [rows, columns], dtype);
+                tall_product(&read, &out, true, Some(&Finish { bias: bias.map(f32_vector), scale, activation }));
+                return out;
+            }
+        }
+        one_by_one::<Self>(terms, bias, scale, activation)
     }
 
     fn weight_gradient(x: FloatTensor<Self>, g: FloatTensor<Self>, dtype: DType) -> FloatTensor<Self> {
@@ -123,7 +131,7 @@ impl_for_devices! { LinearBackend =>
                     partial_gram_mma_kernel::launch_unchecked::<R>(
                         &partial.client,
                         count,
-                        CubeDim { x: 32, y: mma::GRAM_PLANES, z: 1 },
+                        CubeDim { x: 32, y: GRAM_PLANES, z: 1 },
                         reached,
                         VECTOR,
                         words(storage),
@@ -154,6 +162,76 @@ impl_for_devices! { LinearBackend =>
             in_stretches::<Self, R>(&as_dtype(x.tensor, DType::F32), &as_dtype(g.tensor, DType::F32))
         };
         as_dtype(sum, dtype)
+    }
+}
+
+/// What happens to a sum of products.
+struct Finish<R: CubeRuntime> {
+    bias: Option<CubeTensor<R>>,
+    scale: f32,
+    activation: Activation,
+}
+
+/// The depth of a product whose weight fits in shared memory.
+fn most_depth<R: CubeRuntime>(client: &ComputeClient<R>) -> usize {
+    let room = client.properties().hardware.max_shared_memory_size / (mma::TILE * size_of::<f32>());
+    room / mma::BLOCK * mma::BLOCK
+}
+
+/// The sum of up to four products of `x` and `w`, which fit, on tensor cores; several are not deeper than
+/// [`most_depth`] together.
+fn tall_product<R: CubeRuntime>(
+    terms: &[(Rows<R>, Rows<R>)],
+    out: &CubeTensor<R>,
+    turned: bool,
+    finish: Option<&Finish<R>>,
+) {
+    let (rows, columns, dtype) = (out.meta.shape()[0], out.meta.shape()[1], out.dtype);
+    let weights_dtype = terms[0].1.tensor.dtype;
+    let padded = |x: &Rows<R>| x.width.next_multiple_of(mma::BLOCK);
+    let whole = terms.iter().map(|(x, _)| padded(x)).sum::<usize>();
+    let depth = if terms.len() == 1 { terms[0].0.width } else { whole };
+    let cubes = out.client.properties().hardware.num_streaming_multiprocessors.unwrap_or(128) as usize;
+    let cubes = rows.div_ceil(mma::ROWS).clamp(1, cubes) as u32;
+    let shape = ProductShape {
+        terms: terms.len(),
+        chunk: whole.min(most_depth(&out.client)),
+        turned,
+        split: dtype == DType::F32,
+        bias: finish.is_some_and(|finish| finish.bias.is_some()),
+        ends: finish.is_some(),
+        activation: finish.map_or_else(Activation::default, |finish| finish.activation),
+    };
+    let mut first = 0;
+    // A term that is not there still needs its buffers.
+    let mut term = |at: usize| {
+        let (x, w) = terms.get(at).unwrap_or(&terms[0]);
+        let start = first;
+        first += padded(x) / VECTOR;
+        let (x_rows, weight) = (x.matrix(VECTOR), w.matrix(VECTOR));
+        TermArgs { x: x_rows, w: weight, depth: x.width, first: start, end: first }.launch()
+    };
+    let arguments = TermsArgs { a: term(0), b: term(1), c: term(2), d: term(3) }.launch();
+    let bias = finish.and_then(|finish| finish.bias.as_ref()).unwrap_or(out);
+    let mut reached = vec![out];
+    reached.extend(terms.iter().flat_map(|(x, w)| [&x.tensor, &w.tensor]));
+    // SAFETY: every load and store is guarded by the sizes of its matrix.
+    unsafe {
+        tall_product_mma_kernel::launch_unchecked::<R>(
+            &out.client,
+            CubeCount::Static(cubes, columns.div_ceil(TILE) as u32, 1),
+            CubeDim { x: 32, y: mma::PRODUCT_PLANES, z: 1 },
+            address(&reached),
+            VECTOR,
+            words(dtype),
+            arguments,
+            array(bias),
+            finish.map_or(1.0, |finish| finish.scale),
+            array(out),
+            ProductSizesArgs { rows, depth, columns }.launch(),
+            shape,
+            [dtype.into(), weights_dtype.into()],
+        );
     }
 }
 

@@ -1,4 +1,5 @@
-//! The products of [`super::kernel`] on tensor cores, to the accuracy of f32.
+//! The products of [`super::kernel`] on tensor cores, to the accuracy of f32; that of two tall matrices is in
+//! [`super::gram_mma`].
 //!
 //! Tensor cores multiply tf32: the exponent of f32, ten bits of fraction. f16 and bf16 fit exactly. An f32 is the sum
 //! of two of them, its leading bits and what they leave, and three products out of four give the product of two f32 but
@@ -18,8 +19,9 @@
 use cubecl::prelude::*;
 use cubecl::{cmma::MmaDefinition, tf32};
 
-use super::kernel::{GramFactors, GramSizes, ProductSizes, Weight};
-use crate::runtime::args::Matrix;
+use super::kernel::ProductSizes;
+use crate::ops::combine::{Activation, activated};
+use crate::runtime::args::{Matrix, launch_args};
 
 /// Columns of a result that a cube computes.
 pub(crate) const TILE: usize = 128;
@@ -31,19 +33,54 @@ pub(crate) const BLOCK: usize = 32;
 pub(crate) const PRODUCT_PLANES: u32 = 12;
 /// Rows of a tall product that a cube computes at a time: 16 a plane.
 pub(crate) const ROWS: usize = 16 * PRODUCT_PLANES as usize;
-/// Planes of a cube of the gram product: two by four, 64 x 32 results each.
-pub(crate) const GRAM_PLANES: u32 = 8;
 
 /// Fragments of a plane: one of 16 rows by sixteen of 8 columns, or four by four.
-const FRAGMENTS: usize = 16;
+pub(super) const FRAGMENTS: usize = 16;
 /// Fragments that are multiplied round robin: a sum is ready for the next product when the others have had theirs.
 const ROUND_ROBIN: usize = 4;
-/// Rows after which the sums of the hardware are added to those in shared memory.
-const FLUSH: usize = 256;
+
+/// What distinguishes one compiled product from another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ProductShape {
+    /// Products that are added up, at most four.
+    pub terms: usize,
+    /// The depth that fits in shared memory; all of it, where there are several terms.
+    pub chunk: usize,
+    /// Weights are `[depth, columns]`, else `[columns, depth]`.
+    pub turned: bool,
+    /// Values are f32: see [`take_apart`].
+    pub split: bool,
+    pub bias: bool,
+    /// Whether the sum is scaled and activated in the end.
+    pub ends: bool,
+    pub activation: Activation,
+}
+
+launch_args! {
+    /// A factor of many rows and the small one.
+    Term, TermArgs<G: Float, N: Size, Words: Size> {
+        x: Matrix<u32, Words>,
+        w: Matrix<G, N>,
+        depth: usize,
+        /// Where it starts and ends in the depth of all terms side by side, whole blocks each, in vectors.
+        first: usize,
+        end: usize,
+    }
+}
+
+launch_args! {
+    /// What is added up; terms that there are not are not read.
+    Terms, TermsArgs<G: Float, N: Size, Words: Size> {
+        a: Term<G, N, Words>,
+        b: Term<G, N, Words>,
+        c: Term<G, N, Words>,
+        d: Term<G, N, Words>,
+    }
+}
 
 /// Leading bits of values, and what they leave; without `split` they fit in a tf32 as they are.
 #[cube]
-fn take_apart<S: Size>(
+pub(super) fn take_apart<S: Size>(
     values: &Array<f32>,
     lead: &mut Array<Vector<tf32, S>>,
     rest: &mut Array<Vector<tf32, S>>,
@@ -64,7 +101,7 @@ fn take_apart<S: Size>(
 
 /// Adds the product of a fragment and fragment `r` of the right operand to that fragment of the sums.
 #[cube]
-fn multiply<S: Size, P: Size>(
+pub(super) fn multiply<S: Size, P: Size>(
     left: &Array<Vector<tf32, S>>,
     right: &Array<Vector<tf32, S>>,
     sums: &mut Array<Vector<f32, P>>,
@@ -92,7 +129,7 @@ fn multiply<S: Size, P: Size>(
 }
 
 #[cube]
-fn clear<P: Size>(sums: &mut Array<Vector<f32, P>>) {
+pub(super) fn clear<P: Size>(sums: &mut Array<Vector<f32, P>>) {
     #[unroll]
     for s in 0..2 * FRAGMENTS {
         sums[s] = Vector::<f32, P>::empty().fill(0.0f32);
@@ -106,36 +143,37 @@ fn place(column: usize, k: usize, #[comptime] chunk: usize) -> usize {
     column * comptime!(chunk / VECTOR) + (k ^ (column & 1))
 }
 
-/// Brings `chunk` of the depth of 128 columns of `w` into shared memory, the depth along a row, zeros beyond the
-/// limits. `turned`: `w` is `[depth, columns]`, else `[columns, depth]`. It is rounded to the dtype of `x`, `F`.
+/// Brings `vectors` of the depth of 128 columns of a weight, from `first_depth` on, to place `first` of shared memory
+/// and those behind it, the depth along a row, zeros beyond the limits. It is rounded to the dtype of `x`, `F`.
 #[cube]
 fn load_weight<F: Float, G: Float, N: Size>(
     w: &Matrix<G, N>,
     stage: &mut SharedMemory<Vector<f32, N>>,
+    depth: usize,
     first_depth: usize,
+    first: usize,
+    vectors: usize,
     first_column: usize,
-    sizes: &ProductSizes,
-    #[comptime] chunk: usize,
-    #[comptime] turned: bool,
+    columns: usize,
+    #[comptime] shape: ProductShape,
 ) {
-    let row = comptime!(chunk / VECTOR);
     let mut piece = (UNIT_POS_Y * CUBE_DIM_X + UNIT_POS_X) as usize;
     // A piece is four vectors: of four columns, so that they can be turned round.
-    while piece < row * (TILE / VECTOR) {
-        let k = piece % row;
-        let group = piece / row;
+    while piece < vectors * (TILE / VECTOR) {
+        let k = piece % vectors;
+        let group = piece / vectors;
         let mut loaded = Array::<Vector<f32, N>>::new(4usize);
         #[unroll]
         for r in 0..4usize {
             loaded[r] = Vector::<f32, N>::empty().fill(0.0f32);
             let along = first_depth + k * VECTOR;
             let across = first_column + group * VECTOR;
-            if turned {
-                if along + r < sizes.depth && across < sizes.columns {
+            if shape.turned {
+                if along + r < depth && across < columns {
                     let value = w.values[(along + r) * w.stride + across / VECTOR];
                     loaded[r] = Vector::<f32, N>::cast_from(Vector::<F, N>::cast_from(value));
                 }
-            } else if across + r < sizes.columns && along < sizes.depth {
+            } else if across + r < columns && along < depth {
                 let value = w.values[(across + r) * w.stride + along / VECTOR];
                 loaded[r] = Vector::<f32, N>::cast_from(Vector::<F, N>::cast_from(value));
             }
@@ -143,22 +181,44 @@ fn load_weight<F: Float, G: Float, N: Size>(
         #[unroll]
         for j in 0..4usize {
             let mut value = loaded[j];
-            if turned {
+            if shape.turned {
                 #[unroll]
                 for r in 0..4usize {
                     value[r] = loaded[r][j];
                 }
             }
-            stage[place(group * VECTOR + j, k, chunk)] = value;
+            stage[place(group * VECTOR + j, first + k, shape.chunk)] = value;
         }
         piece += (CUBE_DIM_X * CUBE_DIM_Y) as usize;
     }
 }
 
+/// [`load_weight`] of all of a term.
+#[cube]
+fn load_term<F: Float, G: Float, N: Size, Words: Size>(
+    term: &Term<G, N, Words>,
+    stage: &mut SharedMemory<Vector<f32, N>>,
+    first_column: usize,
+    columns: usize,
+    #[comptime] shape: ProductShape,
+) {
+    load_weight::<F, G, N>(
+        &term.w,
+        stage,
+        term.depth,
+        0usize.runtime(),
+        term.first,
+        term.end - term.first,
+        first_column,
+        columns,
+        shape,
+    );
+}
+
 /// The values of a vector that was loaded as words. Halves would be taken out of their word as soon as it comes, and
 /// every load be waited for.
 #[cube]
-fn values_of<F: Float, N: Size, Words: Size>(words: Vector<u32, Words>) -> Vector<f32, N> {
+pub(super) fn values_of<F: Float, N: Size, Words: Size>(words: Vector<u32, Words>) -> Vector<f32, N> {
     Vector::<f32, N>::cast_from(Vector::<F, N>::reinterpret(words))
 }
 
@@ -187,21 +247,62 @@ fn load_rows<Words: Size>(
     }
 }
 
-/// `out = x w`: `x` `[rows, depth]`; `w` `[depth, columns]`, or `[columns, depth]` where not `turned`. Cubes stride
-/// over tiles of rows (y of the grid: tiles of columns). `chunk` is the depth that fits in shared memory.
+/// [`load_rows`] of a term, where the block of the depth from vector `block` on is its own.
+#[cube]
+fn load_own_rows<G: Float, N: Size, Words: Size>(
+    term: &Term<G, N, Words>,
+    loaded: &mut Array<Vector<u32, Words>>,
+    row: usize,
+    rows: usize,
+    block: usize,
+    k: usize,
+) {
+    if block >= term.first && block < term.end {
+        load_rows::<Words>(&term.x, loaded, row, rows, k - term.first, term.depth);
+    }
+}
+
+/// [`load_rows`] of the term that the block of the depth from vector `block` on belongs to.
+#[cube]
+fn load_block<G: Float, N: Size, Words: Size>(
+    terms: &Terms<G, N, Words>,
+    loaded: &mut Array<Vector<u32, Words>>,
+    row: usize,
+    rows: usize,
+    block: usize,
+    k: usize,
+    #[comptime] count: usize,
+) {
+    if comptime!(count == 1) {
+        load_rows::<Words>(&terms.a.x, loaded, row, rows, k, terms.a.depth);
+    } else {
+        load_own_rows::<G, N, Words>(&terms.a, loaded, row, rows, block, k);
+        load_own_rows::<G, N, Words>(&terms.b, loaded, row, rows, block, k);
+    }
+    if comptime!(count > 2) {
+        load_own_rows::<G, N, Words>(&terms.c, loaded, row, rows, block, k);
+    }
+    if comptime!(count > 3) {
+        load_own_rows::<G, N, Words>(&terms.d, loaded, row, rows, block, k);
+    }
+}
+
+/// `out = activation(scale (sum of x w + bias))`, or the sum alone: `x` `[rows, depth]`. Cubes stride over tiles of
+/// rows (y of the grid: tiles of columns).
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(crate) fn tall_product_mma_kernel<F: Float, G: Float, N: Size, Words: Size>(
-    x: &Matrix<u32, Words>,
-    w: &Weight<G, N>,
+    terms: &Terms<G, N, Words>,
+    bias: &Array<f32>,
+    scale: f32,
     out: &mut Array<Vector<F, N>>,
     sizes: &ProductSizes,
-    #[comptime] chunk: usize,
-    #[comptime] turned: bool,
-    #[comptime] split: bool,
+    #[comptime] shape: ProductShape,
     #[define(F, G)] _types: [StorageType; 2],
 ) {
     let size!(S) = 1usize;
     let size!(P) = 2usize;
+    let chunk = comptime!(shape.chunk);
+    let split = comptime!(shape.split);
     let mut weight = SharedMemory::<Vector<f32, N>>::new(comptime!(TILE * chunk / VECTOR));
     let lane = UNIT_POS_X as usize;
     let odd = lane % 2 == 1;
@@ -210,7 +311,16 @@ pub(crate) fn tall_product_mma_kernel<F: Float, G: Float, N: Size, Words: Size>(
     let mut next = Array::<Vector<u32, Words>>::new(4usize);
     let mut tile = CUBE_POS_X as usize;
     if sizes.depth <= chunk {
-        load_weight::<F, G, N>(&w.matrix, &mut weight, 0usize.runtime(), first_column, sizes, chunk, turned);
+        load_term::<F, G, N, Words>(&terms.a, &mut weight, first_column, sizes.columns, shape);
+        if shape.terms > 1 {
+            load_term::<F, G, N, Words>(&terms.b, &mut weight, first_column, sizes.columns, shape);
+        }
+        if shape.terms > 2 {
+            load_term::<F, G, N, Words>(&terms.c, &mut weight, first_column, sizes.columns, shape);
+        }
+        if shape.terms > 3 {
+            load_term::<F, G, N, Words>(&terms.d, &mut weight, first_column, sizes.columns, shape);
+        }
         sync_cube();
     }
     while tile * ROWS < sizes.rows {
@@ -220,12 +330,24 @@ pub(crate) fn tall_product_mma_kernel<F: Float, G: Float, N: Size, Words: Size>(
         while start < sizes.depth {
             if sizes.depth > chunk {
                 sync_cube();
-                load_weight::<F, G, N>(&w.matrix, &mut weight, start, first_column, sizes, chunk, turned);
+                load_weight::<F, G, N>(
+                    &terms.a.w,
+                    &mut weight,
+                    sizes.depth,
+                    start,
+                    0usize.runtime(),
+                    comptime!(chunk / VECTOR).runtime(),
+                    first_column,
+                    sizes.columns,
+                    shape,
+                );
                 sync_cube();
             }
             let end = select(start + chunk < sizes.depth, start + chunk, sizes.depth);
+            // A plane behind the last row multiplies nothing: of few rows, it would keep the others waiting.
+            let end = select(row < sizes.rows, end, start);
             let mut k = start / VECTOR + lane % 4 * 2;
-            load_rows::<Words>(x, &mut next, row, sizes.rows, k, sizes.depth);
+            load_block::<G, N, Words>(terms, &mut next, row, sizes.rows, start / VECTOR, k, shape.terms);
             let mut block = start;
             while block < end {
                 let mut values = Array::<Vector<f32, N>>::new(4usize);
@@ -235,7 +357,8 @@ pub(crate) fn tall_product_mma_kernel<F: Float, G: Float, N: Size, Words: Size>(
                 }
                 block += BLOCK;
                 if block < end {
-                    load_rows::<Words>(x, &mut next, row, sizes.rows, k + BLOCK / VECTOR, sizes.depth);
+                    let ahead = k + BLOCK / VECTOR;
+                    load_block::<G, N, Words>(terms, &mut next, row, sizes.rows, block / VECTOR, ahead, shape.terms);
                 }
                 let at = k - start / VECTOR;
                 // Two vectors of four values, two values to a step.
@@ -298,166 +421,18 @@ pub(crate) fn tall_product_mma_kernel<F: Float, G: Float, N: Size, Words: Size>(
             let at = row + lane / 4 + select(odd, 8usize, 0usize.runtime());
             let column = first_column + fragment * 8 + lane % 4 / 2 * 4;
             if at < sizes.rows && column < sizes.columns {
+                if shape.bias {
+                    #[unroll]
+                    for n in 0..4usize {
+                        four[n] += bias[column + n];
+                    }
+                }
+                if shape.ends {
+                    four = activated::<N>(four, scale, shape.activation);
+                }
                 out[(at * sizes.columns + column) / VECTOR] = Vector::<F, N>::cast_from(four);
             }
         }
         tile += CUBE_COUNT_X as usize;
-    }
-}
-
-/// A lane's vectors of `parts` rows `4 r + t` from `row` on: vector `8 group + g` from vector `first` on of each. Rows
-/// from `end` on and vectors from `vectors` on are zeros.
-#[cube]
-fn load_columns<Words: Size>(
-    x: &Matrix<u32, Words>,
-    loaded: &mut Array<Vector<u32, Words>>,
-    row: usize,
-    end: usize,
-    first: usize,
-    vectors: usize,
-    #[comptime] groups: usize,
-    #[comptime] parts: usize,
-) {
-    #[unroll]
-    for group in 0..groups {
-        let vector = first + group * 8 + UNIT_POS_X as usize / 4;
-        #[unroll]
-        for r in 0..parts {
-            let at = row + r * 4 + UNIT_POS_X as usize % 4;
-            loaded[group * parts + r] = Vector::<u32, Words>::empty().fill(0u32);
-            if at < end && vector < vectors {
-                loaded[group * parts + r] = x.values[at * x.stride + vector];
-            }
-        }
-    }
-}
-
-/// Partial sums of `x^T g` over stretches of rows: `x` `[rows, height]`, `g` `[rows, width]`, `partial` `[stretches,
-/// height, width]`. A cube per stretch (x of the grid) and tile of the result (y and z).
-#[cube(launch_unchecked, address_type = "dynamic")]
-pub(crate) fn partial_gram_mma_kernel<F: Float, N: Size, Words: Size>(
-    factors: &GramFactors<u32, Words>,
-    partial: &mut Array<Vector<f32, N>>,
-    sizes: &GramSizes,
-    #[comptime] split: bool,
-    #[define(F)] _type: StorageType,
-) {
-    let size!(S) = 1usize;
-    let size!(P) = 2usize;
-    let threads = comptime!(GRAM_PLANES as usize * 32);
-    let thread = (UNIT_POS_Y * 32 + UNIT_POS_X) as usize;
-    let mut totals = SharedMemory::<Vector<f32, P>>::new(comptime!(2 * FRAGMENTS * threads));
-    let stretch = CUBE_POS_X as usize;
-    let top = CUBE_POS_Y as usize * (TILE / VECTOR) + UNIT_POS_Y as usize / 4 * 16;
-    let left = CUBE_POS_Z as usize * (TILE / VECTOR) + UNIT_POS_Y as usize % 4 * 8;
-    let mut sums = Array::<Vector<f32, P>>::new(2 * FRAGMENTS);
-    clear::<P>(&mut sums);
-    #[unroll]
-    for s in 0..2 * FRAGMENTS {
-        totals[s * threads + thread] = sums[s];
-    }
-    let mut row = stretch * sizes.rows_per_stretch;
-    let end = select(row + sizes.rows_per_stretch < sizes.rows, row + sizes.rows_per_stretch, sizes.rows);
-    let mut since_flush = 0usize;
-    // Rows at a time: as many as the registers take, since they are what is on its way from memory.
-    let parts = comptime!(if split { 4usize } else { 8 });
-    let mut xs = Array::<Vector<u32, Words>>::new(comptime!(2 * parts));
-    let mut gs = Array::<Vector<u32, Words>>::new(parts);
-    let mut next_x = Array::<Vector<u32, Words>>::new(comptime!(2 * parts));
-    let mut next_g = Array::<Vector<u32, Words>>::new(parts);
-    load_columns::<Words>(&factors.x, &mut next_x, row, end, top, sizes.height, 2usize, parts);
-    load_columns::<Words>(&factors.g, &mut next_g, row, end, left, sizes.width, 1usize, parts);
-    while row < end {
-        #[unroll]
-        for k in 0..2 * parts {
-            xs[k] = next_x[k];
-        }
-        #[unroll]
-        for k in 0..parts {
-            gs[k] = next_g[k];
-        }
-        row += comptime!(4 * parts);
-        if row < end {
-            load_columns::<Words>(&factors.x, &mut next_x, row, end, top, sizes.height, 2usize, parts);
-            load_columns::<Words>(&factors.g, &mut next_g, row, end, left, sizes.width, 1usize, parts);
-        }
-        // A fragment of rows takes two of a vector's four, one of columns takes one of them.
-        #[unroll]
-        for step in 0..parts / 2 {
-            let upper = values_of::<F, N, Words>(gs[2 * step]);
-            let lower = values_of::<F, N, Words>(gs[2 * step + 1]);
-            let mut columns_of = Array::<f32>::new(8usize);
-            #[unroll]
-            for n in 0..4usize {
-                columns_of[2 * n] = upper[n];
-                columns_of[2 * n + 1] = lower[n];
-            }
-            let mut right = Array::<Vector<tf32, S>>::new(8usize);
-            let mut right_rest = Array::<Vector<tf32, S>>::new(8usize);
-            take_apart::<S>(&columns_of, &mut right, &mut right_rest, 8usize, split);
-            #[unroll]
-            for m in 0..4usize {
-                let mut rows_of = Array::<f32>::new(4usize);
-                #[unroll]
-                for half in 0..2usize {
-                    let four = values_of::<F, N, Words>(xs[m / 2 * parts + 2 * step + half]);
-                    rows_of[2 * half] = four[m % 2 * 2];
-                    rows_of[2 * half + 1] = four[m % 2 * 2 + 1];
-                }
-                let mut left_lead = Array::<Vector<tf32, S>>::new(4usize);
-                let mut left_rest = Array::<Vector<tf32, S>>::new(4usize);
-                take_apart::<S>(&rows_of, &mut left_lead, &mut left_rest, 4usize, split);
-                if split {
-                    #[unroll]
-                    for n in 0..4usize {
-                        multiply::<S, P>(&left_rest, &right, &mut sums, n, m * 4 + n);
-                    }
-                    #[unroll]
-                    for n in 0..4usize {
-                        multiply::<S, P>(&left_lead, &right_rest, &mut sums, n, m * 4 + n);
-                    }
-                }
-                #[unroll]
-                for n in 0..4usize {
-                    multiply::<S, P>(&left_lead, &right, &mut sums, n, m * 4 + n);
-                }
-            }
-        }
-        since_flush += comptime!(4 * parts);
-        if since_flush == FLUSH || row >= end {
-            since_flush = 0usize;
-            #[unroll]
-            for s in 0..2 * FRAGMENTS {
-                totals[s * threads + thread] += sums[s];
-            }
-            clear::<P>(&mut sums);
-        }
-    }
-    #[unroll]
-    for s in 0..2 * FRAGMENTS {
-        sums[s] = totals[s * threads + thread];
-    }
-    // Row `8 half + g` of fragment `m` is result row `4 g + 2 (m % 2) + half` of its group; column `2 t + pair` of the
-    // four fragments `n` are the results `8 t + 4 pair + n`.
-    let g_lane = UNIT_POS_X as usize / 4;
-    let t_lane = UNIT_POS_X as usize % 4;
-    #[unroll]
-    for m in 0..4usize {
-        #[unroll]
-        for half in 0..2usize {
-            let result = (top + m / 2 * 8 + g_lane) * VECTOR + m % 2 * 2 + half;
-            #[unroll]
-            for pair in 0..2usize {
-                let mut four = Vector::<f32, N>::empty().fill(0.0f32);
-                #[unroll]
-                for n in 0..4usize {
-                    four[n] = sums[2 * (m * 4 + n) + half][pair];
-                }
-                let column = left + 2 * t_lane + pair;
-                if result < sizes.height * VECTOR && column < sizes.width {
-                    partial[(stretch * sizes.height * VECTOR + result) * sizes.width + column] = four;
-                }
-            }
-        }
     }
 }

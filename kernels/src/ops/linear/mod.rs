@@ -3,20 +3,25 @@
 mod autodiff;
 mod cpu;
 #[cfg(feature = "cube")]
+mod gram_mma;
+#[cfg(feature = "cube")]
 mod kernel;
 #[cfg(feature = "cube")]
 mod launch;
 #[cfg(feature = "cube")]
 mod mma;
+mod sum;
+
+pub use sum::{Part, combine_products};
 
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{DType, Tensor, TensorMetadata, TensorPrimitive};
 
-use crate::ops::head::HeadBackend;
+use crate::ops::combine::{Activation, CombineBackend};
 use crate::runtime::check;
 
-/// Backends with [`linear`].
-pub trait LinearBackend: HeadBackend {
+/// Backends with [`linear`] and [`combine_products`].
+pub trait LinearBackend: CombineBackend {
     /// `x w` for an `x` of many rows and a small `w`, without gradient; f32 is full f32. A `w` in f32 is rounded to the
     /// dtype of `x` first.
     #[doc(hidden)]
@@ -25,6 +30,29 @@ pub trait LinearBackend: HeadBackend {
     /// `x^T g` of two matrices of many rows, in `dtype`; sums of rows are f32 in a fixed order.
     #[doc(hidden)]
     fn weight_gradient(x: FloatTensor<Self>, g: FloatTensor<Self>, dtype: DType) -> FloatTensor<Self>;
+
+    /// `activation(scale (sum of x w + bias))` of one to [`MAX_PARTS`](crate::ops::combine::MAX_PARTS) products of one
+    /// shape, without gradient; the bias is `[1, m]`, f32.
+    #[doc(hidden)]
+    fn sum_of_products(
+        terms: Vec<(FloatTensor<Self>, FloatTensor<Self>)>,
+        bias: Option<FloatTensor<Self>>,
+        scale: f32,
+        activation: Activation,
+    ) -> FloatTensor<Self> {
+        sum::one_by_one::<Self>(terms, bias, scale, activation)
+    }
+
+    /// The same, recorded for the backward pass where the backend differentiates.
+    #[doc(hidden)]
+    fn combine_products(
+        terms: Vec<(FloatTensor<Self>, FloatTensor<Self>)>,
+        bias: Option<FloatTensor<Self>>,
+        scale: f32,
+        activation: Activation,
+    ) -> FloatTensor<Self> {
+        Self::sum_of_products(terms, bias, scale, activation)
+    }
 
     /// `x w + b`, recorded for the backward pass where the backend differentiates; the bias is `[1, m]`.
     #[doc(hidden)]

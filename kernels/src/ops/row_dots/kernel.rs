@@ -5,6 +5,9 @@ use cubecl::prelude::*;
 use crate::graph::row_schedule::sums::{lane_sum, sum_across};
 use crate::runtime::args::{Extent, Matrix, launch_args};
 
+/// Rows that are on their way to a plane at a time.
+const IN_FLIGHT: usize = 8;
+
 launch_args! {
     /// Rows, and the few vectors of as many elements; or (of the gradient of these) one weight per row and vector.
     DotInputs, DotInputsArgs<F: Float, N: Size> {
@@ -142,6 +145,7 @@ pub(crate) fn partial_sums_kernel<F: Float, N: Size>(
 ) {
     let lane = UNIT_POS_X as usize;
     let plane = CUBE_DIM_X as usize;
+    let unroll = comptime!(if slots >= IN_FLIGHT { 1usize } else { IN_FLIGHT / slots });
     let mut stretch = CUBE_POS * CUBE_DIM_Y as usize + UNIT_POS_Y as usize;
     while stretch < partials.count {
         let start = stretch * partials.rows;
@@ -151,20 +155,39 @@ pub(crate) fn partial_sums_kernel<F: Float, N: Size>(
         for s in 0..block * slots {
             sums[s] = Vector::<f32, N>::empty().fill(0.0f32);
         }
-        for row in start..end {
+        let mut row = start;
+        while row < end {
+            let mut values = Array::<Vector<F, N>>::new(comptime!(unroll * slots));
+            let mut weights = Array::<f32>::new(comptime!(unroll * block));
             #[unroll]
-            for slot in 0..slots {
-                let c = slot * plane + lane;
-                if c < extent.vectors {
-                    let value = Vector::<f32, N>::cast_from(inputs.x.values[row * inputs.x.stride + c]);
+            for u in 0..unroll {
+                // Behind the last row the first of these is repeated, which is in cache, with weight zero.
+                let present = row + u < end;
+                let at = select(present, row + u, row);
+                #[unroll]
+                for k in 0..block {
+                    let weight = inputs.vectors[at * columns.count + columns.first + k];
+                    weights[u * block + k] = select(present, weight, 0.0f32);
+                }
+                #[unroll]
+                for slot in 0..slots {
+                    let c = slot * plane + lane;
+                    let c = select(c < extent.vectors, c, 0usize.runtime());
+                    values[u * slots + slot] = inputs.x.values[at * inputs.x.stride + c];
+                }
+            }
+            #[unroll]
+            for u in 0..unroll {
+                #[unroll]
+                for slot in 0..slots {
+                    let value = Vector::<f32, N>::cast_from(values[u * slots + slot]);
                     #[unroll]
                     for k in 0..block {
-                        let weight =
-                            Vector::<f32, N>::empty().fill(inputs.vectors[row * columns.count + columns.first + k]);
-                        sums[k * slots + slot] += value * weight;
+                        sums[k * slots + slot] += value * Vector::<f32, N>::empty().fill(weights[u * block + k]);
                     }
                 }
             }
+            row += unroll;
         }
         #[unroll]
         for k in 0..block {

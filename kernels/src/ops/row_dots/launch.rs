@@ -14,8 +14,11 @@ use crate::runtime::args::array;
 use crate::runtime::backends::impl_for_devices;
 use crate::runtime::launch::{PlanePerRow, Rows, Target, address, empty, f32_vector, zeros};
 
-/// Rows of one partial sum: short enough for thousands of planes on millions of rows.
-const ROWS_PER_PARTIAL: usize = 192;
+/// Rows of one partial sum, at least and at most: a plane that adds few up ends soon, and leaves as much as one that
+/// adds many.
+const ROWS_PER_PARTIAL: [usize; 2] = [32, 192];
+/// Partial sums, where these bounds allow: enough planes to fill a large device.
+const MAX_PARTIALS: usize = 4096;
 /// Vectors, or sums of vectors, that one plane keeps in registers.
 const BLOCK: usize = 4;
 /// Rows that one plane multiplies.
@@ -99,7 +102,9 @@ impl_for_devices! { RowDotsBackend =>
         if count * x.width == 0 {
             return empty(&g, [count, x.width], DType::F32);
         }
-        let num_partials = x.num_rows.div_ceil(ROWS_PER_PARTIAL);
+        let [fewest, most] = ROWS_PER_PARTIAL;
+        let per_partial = x.num_rows.div_ceil(MAX_PARTIALS).clamp(fewest, most);
+        let num_partials = x.num_rows.div_ceil(per_partial);
         let partial = empty(&g, [num_partials, count * x.width], DType::F32);
         let geometry = PlanePerRow::of(&partial.client);
         let v = geometry.vector_width(x.width, &[&x]);
@@ -116,7 +121,7 @@ impl_for_devices! { RowDotsBackend =>
                     array(&partial),
                     x.extent(v),
                     ColumnsArgs { count, first }.launch(),
-                    PartialsArgs { count: num_partials, rows: ROWS_PER_PARTIAL }.launch(),
+                    PartialsArgs { count: num_partials, rows: per_partial }.launch(),
                     BLOCK.min(count - first),
                     geometry.slots(x.width / v),
                     x.tensor.dtype.into(),
