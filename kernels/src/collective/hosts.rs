@@ -158,7 +158,7 @@ impl<B: CollectiveBackend<Plain = B>> Groups<B> {
 
     /// Those that there are.
     pub fn made(&self) -> impl Iterator<Item = &Communicator<B>> {
-        [&self.within_host, &self.across_hosts].into_iter().filter_map(|group| group.get()).map(|group| &**group)
+        [&self.within_host, &self.across_hosts].into_iter().filter_map(OnceLock::get).map(Box::as_ref)
     }
 }
 
