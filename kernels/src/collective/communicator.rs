@@ -1,13 +1,13 @@
 //! A rank of a group, as a program uses it.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use burn::tensor::{DType, Tensor, TensorData, TensorPrimitive};
 
 use super::error::{CollectiveError, CollectiveFault};
 use super::handshake::{differing, digest};
-use super::hosts::{Groups, Hosts};
+use super::hosts::Hosts;
 use super::link::{Begun, Call, CollectiveBackend, Link, Place, Traffic};
 use super::operation::CollectiveOperation;
 use super::threads::ThreadLink;
@@ -56,8 +56,9 @@ pub const COLLECTIVE_DEADLINE: Duration = Duration::from_secs(60);
 /// ```
 #[derive(Debug)]
 pub struct Communicator<B: CollectiveBackend<Plain = B>> {
-    // They end before the group that they are parts of.
-    pub(super) groups: Groups<B>,
+    // Groups of the ranks, once they are made, end before what they are parts of.
+    pub(super) within_host: OnceLock<Box<Self>>,
+    pub(super) across_hosts: OnceLock<Box<Self>>,
     pub(super) link: Link<B>,
     device: B::Device,
     /// Of all ranks of this process, where there are several.
@@ -117,7 +118,11 @@ impl<B: CollectiveBackend<Plain = B>> Communicator<B> {
     }
 
     pub(super) fn of(link: Link<B>, device: B::Device, turn: Option<Arc<SharedTurn>>, hosts: Hosts) -> Self {
-        Self { link, device, turn, hosts, groups: Groups::none() }
+        Self { within_host: OnceLock::new(), across_hosts: OnceLock::new(), link, device, turn, hosts }
+    }
+
+    fn groups(&self) -> impl Iterator<Item = &Self> {
+        [&self.within_host, &self.across_hosts].into_iter().filter_map(OnceLock::get).map(Box::as_ref)
     }
 
     /// The number of this rank, from 0.
@@ -132,7 +137,7 @@ impl<B: CollectiveBackend<Plain = B>> Communicator<B> {
 
     /// What this rank has exchanged so far, in its groups as well.
     pub fn traffic(&self) -> Traffic {
-        self.groups.made().fold(self.link.traffic(), |sum, group| sum.and(group.traffic()))
+        self.groups().fold(self.link.traffic(), |sum, group| sum.and(group.traffic()))
     }
 
     /// The device of this rank.
@@ -143,7 +148,7 @@ impl<B: CollectiveBackend<Plain = B>> Communicator<B> {
     /// Whether every exchange ends where it begins, from here on: what that takes longer is what crosses beside other
     /// work. False where it makes no difference.
     pub fn end_at_once(&self, at_once: bool) -> bool {
-        self.groups.made().for_each(|group| _ = group.end_at_once(at_once));
+        self.groups().for_each(|group| _ = group.end_at_once(at_once));
         self.link.end_at_once(at_once)
     }
 
@@ -171,7 +176,7 @@ impl<B: CollectiveBackend<Plain = B>> Communicator<B> {
     /// For every [`CollectiveFault`].
     pub fn settled(&self) -> Result<(), CollectiveError> {
         self.link.settled()?;
-        self.groups.made().try_for_each(Self::settled)
+        self.groups().try_for_each(Self::settled)
     }
 
     fn begun<A: CollectiveBackend<Plain = B>, const D: usize>(

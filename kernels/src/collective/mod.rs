@@ -9,6 +9,7 @@ mod autodiff;
 mod communicator;
 mod environment;
 mod error;
+mod groups;
 mod handshake;
 mod hosts;
 mod ids;
