@@ -361,15 +361,13 @@ impl<'a> Model<'a> {
         let longest = parts.into_iter().fold(parts[0], |longest, part| if part.0 > longest.0 { part } else { longest });
         let memory = self.memory_of(ranks, per_host, &step);
         let most = memory.scoring.unwrap_or(0.0).max(memory.epoch());
+        let crossing = Self::from_others(self.features_exchanged(ranks, per_host, &step)[1], ranks, per_host);
         let batches = (way == Way::MiniBatches).then(|| Batches {
             count: self.steps(),
             seeds_per_s: 1e3 * self.network.loss.seeds / epoch_ms,
             rows: step.fetched,
             bytes: self.steps() * step.fetched * self.row_bytes(),
-            crossing: {
-                let [_, rows] = self.features_exchanged(ranks, per_host, &step);
-                self.steps() * Self::from_others(rows, ranks, per_host)
-            },
+            crossing: self.steps() * crossing,
         });
         PlanRow {
             devices: ranks,
