@@ -137,7 +137,8 @@ pub(crate) use as_process;
 /// A process as a rank over NCCL.
 ///
 /// # Errors
-/// [`Error::Ranks`] where NCCL is missing or the ranks do not find each other.
+/// [`Error::Ranks`] where NCCL is missing or the ranks do not find each other, [`Error::Usage`] where nothing tells this
+/// host from others.
 #[cfg(feature = "cuda")]
 pub(crate) fn cuda_process(
     device: &burn_cuda::CudaDevice,
@@ -146,7 +147,13 @@ pub(crate) fn cuda_process(
 ) -> Result<Communicator<graphsieve_kernels::Cuda>> {
     let (device, rendezvous) = (device.clone(), process.rendezvous.clone());
     let (rank, ranks, compare_calls) = (process.rank, process.ranks, true);
-    let config = graphsieve_kernels::NcclConfig { rank, ranks, device, rendezvous, deadline, compare_calls };
+    let host = graphsieve_kernels::host_identity(|name| std::env::var(name).ok()).map_err(|error| Error::Usage {
+        argument: error.variable.into(),
+        expected: error.expected,
+        found: error.found.unwrap_or_else(|| "nothing".into()),
+        help: error.help.into(),
+    })?;
+    let config = graphsieve_kernels::NcclConfig { rank, ranks, device, host, rendezvous, deadline, compare_calls };
     Communicator::nccl(config).map_err(|error| Error::Ranks {
         reason: error.to_string(),
         help: "nothing was begun; start all ranks again, or one process without a launcher".into(),

@@ -70,8 +70,8 @@ mod trees;
 
 pub use collective::{
     Begun, COLLECTIVE_DEADLINE, Call, Collective, CollectiveBackend, CollectiveError, CollectiveFault,
-    CollectiveOperation, Communicator, Gathering, LaunchEnvironment, LaunchError, Link, Place, Rendezvous, Traffic,
-    at_depth, depth_of,
+    CollectiveOperation, Communicator, Gathering, Hosts, LaunchEnvironment, LaunchError, Link, Place, Rendezvous,
+    Traffic, at_depth, depth_of, host_identity,
 };
 #[cfg(feature = "cuda")]
 pub use collective::{NcclConfig, probe_nccl};

@@ -168,8 +168,8 @@ pub enum HotBy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Transfer {
-    /// Resident where the device samples and they take no more than a quarter of its memory; else divided over the
-    /// ranks of one host, where their parts take no more; else read by the device where it can; else gathered.
+    /// Resident where the device samples and they take no more than a quarter of its memory; else read by the device
+    /// where it can; else gathered.
     Auto,
     /// All features lie in the memory of the device: none are fetched.
     Resident,
@@ -177,6 +177,7 @@ pub enum Transfer {
     ZeroCopy,
     /// Gathered by the CPU.
     Gathered,
-    /// Each of several ranks has a part of the features on its device and gets the rows of others from these.
+    /// Each of several ranks has a part of the features on its device and gets the rows of others from these: from those
+    /// of its host alone where their parts take no more than a quarter of the memory of each.
     Divided,
 }

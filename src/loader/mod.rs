@@ -18,7 +18,8 @@
 //! Either way a row is moved to the device once as long as batches in a row, or the cache, have it.
 //!
 //! Ranks can have a part of the features each on their devices ([`FeatureStore::divided`]). Then a batch gets the rows
-//! that it lacks from the ranks that have them, where it is taken ([`Loader::next_of`]): all ranks do that together.
+//! that it lacks from the ranks that have them, where it is taken ([`Loader::next_of`]): all ranks do that together. Of
+//! several hosts each has all rows, or they have them together ([`Deal`]).
 
 mod batch;
 mod config;
@@ -35,6 +36,7 @@ pub use batch::{Batch, BatchNodes, BatchStats};
 pub use config::{DropRule, Hot, LoaderOptions};
 pub(crate) use device::device_sampler;
 pub use device::undrawable;
+pub use divided::Deal;
 pub use pipeline::{Job, Loader};
 pub use placement::{Footprint, Placement, PlacementInput};
 pub use store::FeatureStore;

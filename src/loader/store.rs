@@ -93,14 +93,9 @@ impl<B: SampleBackend> FeatureStore<B> {
         self
     }
 
-    /// The same features divided over the devices of `ranks` ranks, of which this is `rank`: every one has a part of
-    /// the rows, and batches are taken by [`Loader::next_of`](super::Loader::next_of).
-    ///
-    /// # Panics
-    /// For a rank that does not exist.
-    pub fn divided(mut self, rank: usize, ranks: usize) -> Self {
-        assert!(rank < ranks, "FeatureStore::divided: expected a rank below {ranks}, got {rank}");
-        let deal = Deal { rank, ranks };
+    /// The same features divided over the devices of several ranks: this one has what `deal` gives it, and batches are
+    /// taken by [`Loader::next_of`](super::Loader::next_of).
+    pub fn divided(mut self, deal: Deal) -> Self {
         let own = deal.own(self.features.num_rows());
         let rows = match own.is_empty() {
             // No device takes a launch over nothing.

@@ -88,6 +88,10 @@ pub(super) fn of(model: &Model<'_>, options: &PlanOptions) -> Vec<String> {
              always), else a share of them (loader.hot); where devices divide them (loader.transfer) its part beside that \
              share, and all rows of a mini-batch are exchanged, as if none were in the share"
                 .to_owned(),
+            "devices of one host divide features by themselves where their parts take a quarter of --memory at most, and \
+             no row crosses hosts; else all devices do, and a row crosses once for a mini-batch and a host: not measured \
+             on several hosts"
+                .to_owned(),
         ],
     });
     if options.scale != 1.0 {

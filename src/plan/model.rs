@@ -215,13 +215,37 @@ impl<'a> Model<'a> {
         self.memory.is_none_or(|memory| bytes <= 1e9 * memory / RESIDENT_SHARE)
     }
 
-    /// Whether mini-batches of `ranks` devices find features divided over all.
-    fn divides(&self, ranks: usize) -> bool {
-        ranks > 1 && self.network.loader.transfer == Transfer::Divided
+    /// The devices over which mini-batches of `ranks` devices find features divided, where they do: those of a host where
+    /// these have room for them, else all.
+    fn divided_over(&self, ranks: usize, per_host: usize) -> Option<usize> {
+        if ranks == 1 || self.way != Way::MiniBatches || self.network.loader.transfer != Transfer::Divided {
+            return None;
+        }
+        let here = ranks.min(per_host);
+        Some(if self.fits(self.nodes() * self.row_bytes() / here as f64) { here } else { ranks })
     }
 
-    fn memory_of(&self, ranks: usize, step: &Step) -> Memory {
-        let divides = self.divides(ranks);
+    /// Bytes of features that come to each of `ranks` devices in a step: of those of its host, and of other hosts. A row
+    /// crosses between hosts once for all devices of a host, to the one of them that is asked for it.
+    fn features_exchanged(&self, ranks: usize, per_host: usize, step: &Step) -> [f64; 2] {
+        let within = step.fetched * self.row_bytes();
+        match self.divided_over(ranks, per_host) {
+            None => [0.0, 0.0],
+            Some(over) if over <= per_host => [within, 0.0],
+            Some(over) => {
+                let here = ranks.min(per_host) as f64;
+                [within, self.step(over as f64 / here).fetched * self.row_bytes() / here]
+            }
+        }
+    }
+
+    /// Of `bytes` that come from all hosts alike, those that cross between hosts.
+    fn from_others(bytes: f64, ranks: usize, per_host: usize) -> f64 {
+        bytes * (1.0 - ranks.min(per_host) as f64 / ranks as f64)
+    }
+
+    fn memory_of(&self, ranks: usize, per_host: usize, step: &Step) -> Memory {
+        let divided_over = self.divided_over(ranks, per_host);
         let ranks = ranks as f64;
         let (whole, features, activations) = (self.graph_bytes(), self.feature_bytes(), step.activations);
         let graph = match self.way {
@@ -238,11 +262,11 @@ impl<'a> Model<'a> {
             Way::MiniBatches => {
                 let stored = self.nodes() * self.row_bytes();
                 let hot = self.network.loader.hot * stored;
-                let features = match self.network.loader.transfer {
-                    _ if divides => stored / ranks + hot,
-                    Transfer::Resident | Transfer::Divided => stored,
-                    Transfer::Auto if self.fits(stored) => stored,
-                    Transfer::Auto | Transfer::ZeroCopy | Transfer::Gathered => hot,
+                let features = match (divided_over, self.network.loader.transfer) {
+                    (Some(over), _) => stored / over as f64 + hot,
+                    (None, Transfer::Resident | Transfer::Divided) => stored,
+                    (None, Transfer::Auto) if self.fits(stored) => stored,
+                    (None, Transfer::Auto | Transfer::ZeroCopy | Transfer::Gathered) => hot,
                 };
                 Memory { graph, features, activations, scoring: None }
             }
@@ -270,12 +294,14 @@ impl<'a> Model<'a> {
         let steps = self.steps();
         let gradients = 4.0 * self.network.parameters;
         let (calls, bytes, ms) = (steps + 1.0, steps * gradients + 12.0, 2.0 * steps * sum(gradients));
-        if self.way == Way::MiniBatches && self.divides(ranks) {
-            // How many rows, which, and the rows.
-            let rows = step.fetched * self.row_bytes();
-            let sent = self.gather_ms(rows, ranks, per_host, rates);
-            let calls = calls + 3.0 * steps;
-            return (calls, bytes + steps * rows, [ms + calls * EXCHANGE_MS, steps * sent]);
+        let [within, across] = self.features_exchanged(ranks, per_host, step);
+        if within > 0.0 {
+            // How many rows, which, and the rows; between hosts once more.
+            let each = if across > 0.0 { 6.0 } else { 3.0 };
+            let crossing = Self::from_others(across, ranks, per_host) / rates.network / 1e6;
+            let sent = self.gather_ms(within, ranks.min(per_host), per_host, rates) + crossing;
+            let (calls, bytes) = (calls + each * steps, bytes + steps * (within + across));
+            return (calls, bytes, [ms + calls * EXCHANGE_MS, steps * sent]);
         }
         if self.way != Way::AllRows {
             return (calls, bytes, [ms + calls * EXCHANGE_MS, 0.0]);
@@ -333,13 +359,15 @@ impl<'a> Model<'a> {
             (exchange_ms - hidden_ms, if hosts > 1 { Bottleneck::Network } else { Bottleneck::Link }),
         ];
         let longest = parts.into_iter().fold(parts[0], |longest, part| if part.0 > longest.0 { part } else { longest });
-        let memory = self.memory_of(ranks, &step);
+        let memory = self.memory_of(ranks, per_host, &step);
         let most = memory.scoring.unwrap_or(0.0).max(memory.epoch());
+        let crossing = Self::from_others(self.features_exchanged(ranks, per_host, &step)[1], ranks, per_host);
         let batches = (way == Way::MiniBatches).then(|| Batches {
             count: self.steps(),
             seeds_per_s: 1e3 * self.network.loss.seeds / epoch_ms,
             rows: step.fetched,
             bytes: self.steps() * step.fetched * self.row_bytes(),
+            crossing: self.steps() * crossing,
         });
         PlanRow {
             devices: ranks,

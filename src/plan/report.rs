@@ -98,6 +98,8 @@ pub struct Batches {
     /// Rows of features that a device reads for its part of a mini-batch, and bytes of those of an epoch.
     pub rows: f64,
     pub bytes: f64,
+    /// Bytes of features that come to a device from other hosts in an epoch.
+    pub crossing: f64,
 }
 
 /// What an epoch waits for most.
@@ -238,18 +240,19 @@ impl fmt::Display for PlanReport {
             )?;
         }
         writeln!(f)?;
-        for PlanRow { devices, scoring, batches, .. } in &self.rows {
+        for PlanRow { devices, hosts, scoring, batches, .. } in &self.rows {
             if let Some(Scoring { ms, nodes_per_s }) = scoring {
                 let million = shown(nodes_per_s / 1e6);
                 writeln!(f, "on {devices}: all nodes forward alone in {} ms, {million} million a second", shown(*ms))?;
             }
-            if let Some(Batches { count, seeds_per_s, rows, bytes }) = batches {
+            if let Some(Batches { count, seeds_per_s, rows, bytes, crossing }) = batches {
                 let [count, seeds, rows] = [count, seeds_per_s, rows].map(|count| grouped(*count as usize));
-                let gb = shown(bytes / 1e9);
+                let (gb, crossing) = (shown(bytes / 1e9), shown(crossing / 1e9));
+                let crossing = if *hosts > 1 { format!(", {crossing} GB from other hosts") } else { String::new() };
                 writeln!(
                     f,
                     "on {devices}: {seeds} seeds a second; {count} mini-batches, of which a device reads {rows} rows of \
-                     features each, {gb} GB an epoch"
+                     features each, {gb} GB an epoch{crossing}"
                 )?;
             }
         }

@@ -281,3 +281,26 @@ fn features_are_divided_where_that_is_asked_for() {
     let (divided, steps) = row(Transfer::Divided, 2);
     assert_eq!(divided.calls - row(Transfer::Auto, 2).0.calls, 3.0 * steps);
 }
+
+#[test]
+fn features_that_the_devices_of_a_host_have_no_room_for_cross_between_hosts_once() {
+    let (sizes, mut config) = (electronics(), Stage2Config::new("electronics"));
+    config.data.input = Stage2Input::Features;
+    (config.loader.mode, config.loader.transfer) = (LoaderMode::Sampled, Transfer::Divided);
+    let config = RunConfig::Stage2(config);
+    let model = |memory| Model::of(&config, &sizes, 128, 1.0, Some(memory)).unwrap();
+    let row = |memory, per_host| model(memory).row(4, per_host, Rates::default(), None);
+    // They take 0.39 GB, of which two devices of 1 GB may have 0.5 and of 0.5 GB may have 0.25.
+    let (one_host, room, no_room) = (row(1.0, 4), row(1.0, 2), row(0.5, 2));
+    let gb = |row: &PlanRow| (row.memory.features / 1e7).round() / 100.0;
+    assert_eq!([&one_host, &room, &no_room].map(gb), [0.18, 0.28, 0.18]);
+    let [one_host_crossing, room_crossing, crossing] =
+        [one_host, room, no_room].map(|row| row.batches.unwrap().crossing);
+    assert_eq!([one_host_crossing, room_crossing], [0.0, 0.0]);
+    // Each of two devices is asked for half of what its host reads, and half of that lies on the other host.
+    let (steps, host) = (model(0.5).steps(), model(0.5).step(2.0).fetched);
+    assert!((crossing / (steps * host * 256.0 / 4.0) - 1.0).abs() < 1e-9, "{crossing}");
+    assert!(crossing < no_room.batches.unwrap().bytes / 2.0, "rows that both want cross once");
+    assert_eq!([one_host.calls, no_room.calls], [room.calls, room.calls + 3.0 * steps]);
+    assert!(no_room.exchange_ms > room.exchange_ms && no_room.bytes > room.bytes);
+}

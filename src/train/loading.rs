@@ -4,12 +4,12 @@ use std::path::Path;
 
 use graphsieve_kernels::GraphBackend;
 
-use super::ranks::Rank;
+use super::ranks::{Rank, failed, on_any};
 use crate::config::{HotBy, LoaderConfig, Transfer};
 use crate::error::{Error, Result};
 use crate::graph::Dataset;
 use crate::infer::plan::memory_of;
-use crate::loader::{BatchStats, FeatureStore, Footprint, Hot, PlacementInput, undrawable};
+use crate::loader::{BatchStats, Deal, FeatureStore, Footprint, Hot, PlacementInput, undrawable};
 use crate::sampler::NeighbourSampler;
 use crate::timing::alongside;
 
@@ -98,7 +98,8 @@ pub fn placement<B: GraphBackend>(
 /// The store as rows are to leave it, and how that is.
 ///
 /// # Errors
-/// [`Error::Device`] for a transfer that is asked for and that the device does not have.
+/// [`Error::Device`] for a transfer that is asked for and that the device does not have; as [`dealt`] where ranks divide
+/// the rows.
 pub fn transferred<B: GraphBackend>(
     store: FeatureStore<B>,
     loader: &LoaderConfig,
@@ -110,9 +111,8 @@ pub fn transferred<B: GraphBackend>(
     let may = B::SAMPLES && !is_tight::<B>(loader, store.device());
     let fits = may && available.is_some_and(|available| all <= available / RESIDENT_SHARE);
     if let (Transfer::Divided, Some(rank)) = (loader.transfer, rank.filter(|rank| rank.ranks() > 1)) {
-        let (ranks, part) = (rank.ranks(), Footprint::bytes(all.div_ceil(rank.ranks() as u64)));
-        let how = format!("features: {bytes} divided over {ranks} ranks, {part} on the device of each, as asked for");
-        return Ok((store.divided(rank.rank(), ranks), how));
+        let (deal, how) = dealt::<B>(rank, all, available, store.device())?;
+        return Ok((store.divided(deal), how));
     }
     match loader.transfer {
         Transfer::Gathered => return Ok((store, "features: gathered by the processor, as asked for".into())),
@@ -138,6 +138,56 @@ pub fn transferred<B: GraphBackend>(
     }
 }
 
+/// How ranks divide features of `all` bytes, and that in words. Of several hosts each has all rows where they take no
+/// more than a share of what is `available` on its devices, and otherwise all together have them.
+///
+/// # Errors
+/// [`Error::Usage`] for different numbers of ranks on hosts that have the rows together; a rank that fails.
+fn dealt<B: GraphBackend>(
+    rank: &Rank<B>,
+    all: u64,
+    available: Option<u64>,
+    device: &B::Device,
+) -> Result<(Deal, String)> {
+    let (hosts, own, ranks, bytes) = (rank.hosts(), rank.rank(), rank.ranks(), Footprint::bytes(all));
+    let (count, sizes) = (hosts.count(), hosts.sizes());
+    let here = sizes[hosts.of_ranks()[own]];
+    let part = |ranks: usize| all.div_ceil(ranks as u64);
+    if count == 1 {
+        let part = Footprint::bytes(part(ranks));
+        let how = format!("features: {bytes} divided over {ranks} ranks, {part} on the device of each, as asked for");
+        return Ok((Deal::within_hosts(hosts, own), how));
+    }
+    let lacks = available.is_some_and(|available| part(here) > available / RESIDENT_SHARE);
+    let together = on_any::<B>(rank, lacks, device)?;
+    if together && sizes.iter().any(|size| *size != here) {
+        let sizes: Vec<String> = sizes.iter().map(usize::to_string).collect();
+        return Err(Error::Usage {
+            argument: "loader.transfer = \"divided\"".into(),
+            expected: format!("as many ranks on every host: {bytes} of features do not fit the devices of one"),
+            found: format!("{} ranks on the hosts, in the order of their first ranks", sizes.join(", ")),
+            help: "start as many ranks on each host, or set loader.transfer = \"zero_copy\" or \"gathered\"".into(),
+        });
+    }
+    // What connects them is made before the run, and not in its first mini-batch.
+    rank.within_host().map_err(failed)?;
+    if !together {
+        let part = Footprint::bytes(part(here));
+        let how = format!(
+            "features: {bytes} divided over the {here} ranks of each of {count} hosts, {part} on the device of each: no \
+             row crosses hosts, as asked for"
+        );
+        return Ok((Deal::within_hosts(hosts, own), how));
+    }
+    rank.across_hosts().map_err(failed)?;
+    let part = Footprint::bytes(part(ranks));
+    let how = format!(
+        "features: {bytes} divided over {ranks} ranks of {count} hosts, {part} on the device of each: a row that a \
+         mini-batch needs of another host crosses once for all ranks of a host, as asked for"
+    );
+    Ok((Deal::over_hosts(hosts, own), how))
+}
+
 /// What the mini-batches were made of.
 pub fn loaded<B: GraphBackend>(stats: BatchStats, device: &B::Device) -> String {
     let share = |rows: u64| 100.0 * rows as f64 / stats.rows.max(1) as f64;
@@ -155,4 +205,58 @@ pub fn loaded<B: GraphBackend>(stats: BatchStats, device: &B::Device) -> String 
         share(stats.fetched),
         Footprint::bytes(stats.bytes),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use burn_flex::{Flex, FlexDevice};
+    use graphsieve_kernels::{COLLECTIVE_DEADLINE, Communicator};
+
+    use super::*;
+
+    /// What every rank says of 12 kB of features, where each has so much available.
+    fn said(hosts: &[&str], available: &[u64]) -> Vec<Result<(Deal, String)>> {
+        let ranks = Communicator::<Flex>::threads(hosts.len(), COLLECTIVE_DEADLINE, &FlexDevice);
+        Communicator::on_threads(ranks, |rank| {
+            let (host, available) = (hosts[rank.rank()], available[rank.rank()]);
+            let rank = rank.on_host(host).unwrap();
+            dealt::<Flex>(&rank, 12_000, Some(available), &FlexDevice)
+        })
+    }
+
+    #[test]
+    fn hosts_have_all_features_where_their_devices_have_room_and_otherwise_have_them_together() {
+        let hosts = ["a", "b", "a", "b"];
+        let (room, none) = (4 * 6_000, 4 * 6_000 - 1);
+        let words = [
+            (["a"; 4], [room; 4], "12.0 kB divided over 4 ranks, 3.0 kB on"),
+            (hosts, [room; 4], "12.0 kB divided over the 2 ranks of each of 2 hosts, 6.0 kB on the device of each: no"),
+            (
+                hosts,
+                [room, room, none, room],
+                "12.0 kB divided over 4 ranks of 2 hosts, 3.0 kB on the device of each: a",
+            ),
+        ];
+        for (hosts, available, words) in words {
+            let said = said(&hosts, &available);
+            let decided: Vec<&(Deal, String)> = said.iter().map(|said| said.as_ref().unwrap()).collect();
+            assert!(decided.iter().all(|(_, how)| how.contains(words)), "{decided:?}");
+            let mut rows: Vec<u32> = decided.iter().flat_map(|(deal, _)| deal.own(10)).collect();
+            rows.sort_unstable();
+            let times = if words.contains("each of 2 hosts") { 2 } else { 1 };
+            assert_eq!(rows, (0..10).flat_map(|row| vec![row; times]).collect::<Vec<u32>>());
+        }
+    }
+
+    #[test]
+    fn hosts_with_different_numbers_of_ranks_cannot_have_features_together() {
+        let hosts = ["a", "a", "b"];
+        assert!(said(&hosts, &[4 * 12_000; 3]).iter().all(Result::is_ok));
+        for said in said(&hosts, &[4 * 12_000 - 1; 3]) {
+            let error = said.unwrap_err().to_string();
+            for part in ["loader.transfer", "as many ranks on every host", "2, 1 ranks on the hosts", "zero_copy"] {
+                assert!(error.contains(part), "{error}");
+            }
+        }
+    }
 }

@@ -7,7 +7,8 @@
 //!
 //! Where features are divided for mini-batches, a rank gets the rows that it lacks from the others before each step, on
 //! the thread of the step and by its communicator: exchanges of rows, of gradients and of validations follow each other
-//! in one order on all ranks.
+//! in one order on all ranks. Of several hosts each has all rows on its devices where these have room, and asks no
+//! other; else all hosts have them together ([`Deal`](crate::loader::Deal)).
 //!
 //! In passes over the whole graph every rank has a shard of the labels, edges and pairs that the loss reads. Where all
 //! rows are computed, in Stages 1 and 2 with `train.rows = "all"` and in a classification, they are divided: a rank has
@@ -98,11 +99,19 @@ pub fn check(config: &RunConfig, ranks: usize) -> Result<()> {
 /// # Errors
 /// A rank that fails.
 pub fn planned<B: GraphBackend>(mut plan: Plan, rank: Option<&Rank<B>>, device: &B::Device) -> Result<Plan> {
-    let Some(rank) = rank else { return Ok(plan) };
-    let votes = Tensor::<B, 1>::from_data([f32::from(plan.sampled)], (device, DType::F32));
-    let votes = to_host(rank.all_reduce(votes).map_err(failed)?);
-    plan.sampled = votes[0] > 0.0;
+    if let Some(rank) = rank {
+        plan.sampled = on_any::<B>(rank, plan.sampled, device)?;
+    }
     Ok(plan)
+}
+
+/// Whether it is so on any rank; `own` is whether it is on this one.
+///
+/// # Errors
+/// A rank that fails.
+pub fn on_any<B: GraphBackend>(rank: &Rank<B>, own: bool, device: &B::Device) -> Result<bool> {
+    let votes = Tensor::<B, 1>::from_data([f32::from(own)], (device, DType::F32));
+    Ok(to_host(rank.all_reduce(votes).map_err(failed)?)[0] > 0.0)
 }
 
 /// Makes sure that all ranks are of one version and have the same settings and data; `input` is what stands for the

@@ -16,7 +16,7 @@ use graphsieve::infer::{
     attention::{attention_scores, edge_inputs, own_types},
     layerwise,
 };
-use graphsieve::loader::{Batch, BatchStats, DropRule, FeatureStore, Hot, Job, Loader, LoaderOptions, Placement};
+use graphsieve::loader::{Batch, BatchStats, Deal, DropRule, FeatureStore, Hot, Job, Loader, LoaderOptions, Placement};
 use graphsieve::models::attention::{AttentionSpec, Connections};
 use graphsieve::models::device_graph::upload_features;
 use graphsieve::models::parameters::{Parameters, to_host};
@@ -29,8 +29,8 @@ use graphsieve::train::tasks::attention::Attention;
 use graphsieve_kernels::on_every_backend;
 use graphsieve_kernels::testing::harness::{Requirement, Trial};
 use graphsieve_kernels::{
-    Age, COLLECTIVE_DEADLINE, Communicator, DeviceSampler, DropEdge, GraphBackend, Message, NodeDraw, PinnedRows,
-    Reduce, RowBuffer, RowIds, SampleBackend, SampleRelation, SampleRows, SampleWeights, Strategy, gspmm,
+    Age, COLLECTIVE_DEADLINE, Communicator, DeviceSampler, DropEdge, GraphBackend, Hosts, Message, NodeDraw,
+    PinnedRows, Reduce, RowBuffer, RowIds, SampleBackend, SampleRelation, SampleRows, SampleWeights, Strategy, gspmm,
 };
 
 use crate::gradients::{assert_same, gradients};
@@ -477,7 +477,7 @@ pub mod bodies {
         let mut ranks = Communicator::<B::Plain>::threads(1, COLLECTIVE_DEADLINE, &Default::default());
         let rank = ranks.pop();
         if B::SAMPLES {
-            stores.push(store.clone().divided(0, 1));
+            stores.push(store.clone().divided(Deal::within_hosts(&Hosts::one(1), 0)));
         }
         for store in stores {
             let load = |placement: Placement, window: bool, first_reverse: bool| {

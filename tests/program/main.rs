@@ -28,6 +28,7 @@ mod full_disk;
 mod fuzz;
 mod golden;
 mod harness;
+mod hosts;
 mod import;
 mod import_files;
 mod import_parts;

@@ -18,7 +18,7 @@ use serde_json::Value;
 use crate::classes::three_classes;
 use crate::support::{Said, Sandbox};
 
-const STAGE2: &str = "task = \"stage2\"\n[data]\npath = \"data\"\ninput = \"features\"\n[model]\nhidden = 8\nout = 8\n\
+pub const STAGE2: &str = "task = \"stage2\"\n[data]\npath = \"data\"\ninput = \"features\"\n[model]\nhidden = 8\nout = 8\n\
                       [train]\nepochs = 20\nlearning_rate = 0.01\nvalidate_every = 2\ncheckpoint_every = 5\n[loss]\n\
                       samples_per_relation = 37\n[loader]\nmode = \"sampled\"\nfanouts = [5, 4]\nbatch_size = 150\n\
                       [output]\ndir = \"runs\"\nplots = false\n";
@@ -34,7 +34,7 @@ fn series(sandbox: &Sandbox, run: &str, key: &str) -> Vec<f64> {
     text.lines().filter_map(|line| serde_json::from_str::<Value>(line).unwrap()[key].as_f64()).collect()
 }
 
-fn losses(sandbox: &Sandbox, run: &str) -> Vec<f64> {
+pub fn losses(sandbox: &Sandbox, run: &str) -> Vec<f64> {
     series(sandbox, run, "loss")
 }
 

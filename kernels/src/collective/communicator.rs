@@ -1,12 +1,13 @@
 //! A rank of a group, as a program uses it.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use burn::tensor::{DType, Tensor, TensorData, TensorPrimitive};
 
 use super::error::{CollectiveError, CollectiveFault};
 use super::handshake::{differing, digest};
+use super::hosts::Hosts;
 use super::link::{Begun, Call, CollectiveBackend, Link, Place, Traffic};
 use super::operation::CollectiveOperation;
 use super::threads::ThreadLink;
@@ -55,10 +56,14 @@ pub const COLLECTIVE_DEADLINE: Duration = Duration::from_secs(60);
 /// ```
 #[derive(Debug)]
 pub struct Communicator<B: CollectiveBackend<Plain = B>> {
+    // Groups of the ranks, once they are made, end before what they are parts of.
+    pub(super) within_host: OnceLock<Box<Self>>,
+    pub(super) across_hosts: OnceLock<Box<Self>>,
     pub(super) link: Link<B>,
     device: B::Device,
     /// Of all ranks of this process, where there are several.
-    turn: Option<Arc<SharedTurn>>,
+    pub(super) turn: Option<Arc<SharedTurn>>,
+    pub(super) hosts: Hosts,
 }
 
 /// Rows of all ranks that are on their way; see [`Communicator::begin_all_gather_rows`].
@@ -96,7 +101,8 @@ impl<B: CollectiveBackend<Plain = B>> Communicator<B> {
         assert!(ranks > 0, "Communicator::threads: ranks: expected at least one, got none");
         let turn = (ranks > 1).then(|| Arc::new(SharedTurn::default()));
         let links = ThreadLink::<B>::group(ranks, deadline);
-        links.into_iter().map(|link| Self::of(Arc::new(link), device.clone(), turn.clone())).collect()
+        let rank = |link| Self::of(Arc::new(link), device.clone(), turn.clone(), Hosts::one(ranks));
+        links.into_iter().map(rank).collect()
     }
 
     /// Runs `work` on every rank, each on a thread of its own; what each of them gives, in the order of the ranks.
@@ -111,8 +117,12 @@ impl<B: CollectiveBackend<Plain = B>> Communicator<B> {
         })
     }
 
-    pub(super) fn of(link: Link<B>, device: B::Device, turn: Option<Arc<SharedTurn>>) -> Self {
-        Self { link, device, turn }
+    pub(super) fn of(link: Link<B>, device: B::Device, turn: Option<Arc<SharedTurn>>, hosts: Hosts) -> Self {
+        Self { within_host: OnceLock::new(), across_hosts: OnceLock::new(), link, device, turn, hosts }
+    }
+
+    fn groups(&self) -> impl Iterator<Item = &Self> {
+        [&self.within_host, &self.across_hosts].into_iter().filter_map(OnceLock::get).map(Box::as_ref)
     }
 
     /// The number of this rank, from 0.
@@ -125,9 +135,9 @@ impl<B: CollectiveBackend<Plain = B>> Communicator<B> {
         self.link.ranks()
     }
 
-    /// What this rank has exchanged so far.
+    /// What this rank has exchanged so far, in its groups as well.
     pub fn traffic(&self) -> Traffic {
-        self.link.traffic()
+        self.groups().fold(self.link.traffic(), |sum, group| sum.and(group.traffic()))
     }
 
     /// The device of this rank.
@@ -138,6 +148,7 @@ impl<B: CollectiveBackend<Plain = B>> Communicator<B> {
     /// Whether every exchange ends where it begins, from here on: what that takes longer is what crosses beside other
     /// work. False where it makes no difference.
     pub fn end_at_once(&self, at_once: bool) -> bool {
+        self.groups().for_each(|group| _ = group.end_at_once(at_once));
         self.link.end_at_once(at_once)
     }
 
@@ -152,19 +163,20 @@ impl<B: CollectiveBackend<Plain = B>> Communicator<B> {
         x: Tensor<A, D>,
     ) -> Result<Tensor<A, D>, CollectiveError> {
         let out = self.queued(operation, x)?;
-        self.settled()?;
+        self.link.settled()?;
         Ok(out)
     }
 
     /// Waits for the exchanges that were left to the device: those that are queued, as by
     /// [`all_reduce_queued`](Self::all_reduce_queued), [`all_gather_rows_after`](Self::all_gather_rows_after), and
-    /// those of backward passes. What is computed from their results is right where this is no error, however much
-    /// later it is read.
+    /// those of backward passes, and those of groups. What is computed from their results is right where this is no
+    /// error, however much later it is read.
     ///
     /// # Errors
     /// For every [`CollectiveFault`].
     pub fn settled(&self) -> Result<(), CollectiveError> {
-        self.link.settled()
+        self.link.settled()?;
+        self.groups().try_for_each(Self::settled)
     }
 
     fn begun<A: CollectiveBackend<Plain = B>, const D: usize>(

@@ -114,6 +114,33 @@ impl LaunchEnvironment {
     }
 }
 
+/// What tells this host from others: `NCCL_HOSTID` where it is set, by which NCCL tells them apart, too; else its name
+/// and, on Linux, the number that it got when it was started. `lookup` is that of [`LaunchEnvironment::read`].
+///
+/// # Errors
+/// [`LaunchError`] for a host that says neither.
+///
+/// # Example
+/// ```
+/// let set = |name: &str| (name == "NCCL_HOSTID").then(|| "left".to_string());
+/// assert_eq!(graphsieve_kernels::host_identity(set), Ok("left".into()));
+/// ```
+pub fn host_identity(lookup: impl Fn(&str) -> Option<String>) -> Result<String, LaunchError> {
+    let lookup = |name: &str| lookup(name).filter(|value| !value.is_empty());
+    let read = |file: &str| std::fs::read_to_string(file).ok().map(|text| text.trim().to_owned());
+    let name = || read("/proc/sys/kernel/hostname").or_else(|| lookup("HOSTNAME")).or_else(|| lookup("COMPUTERNAME"));
+    let of_system = || {
+        let known: Vec<String> = [name(), read("/proc/sys/kernel/random/boot_id")].into_iter().flatten().collect();
+        (!known.is_empty()).then(|| known.join(" "))
+    };
+    lookup("NCCL_HOSTID").or_else(of_system).ok_or_else(|| LaunchError {
+        variable: "NCCL_HOSTID",
+        expected: "a name that tells this host from others, since the system gives it none".into(),
+        found: None,
+        help: "set it to one value for all ranks of a host, and to another on each host",
+    })
+}
+
 fn rendezvous(lookup: &impl Fn(&str) -> Option<String>, srun: bool) -> Result<Rendezvous, LaunchError> {
     let wrong =
         |variable, expected: &str, found, help| LaunchError { variable, expected: expected.into(), found, help };

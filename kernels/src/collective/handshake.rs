@@ -5,7 +5,7 @@ use crate::runtime::hash::splitmix64;
 /// Bytes of a hash.
 const HASH: usize = 8;
 
-fn hash(bytes: &[u8]) -> [u8; HASH] {
+pub(super) fn hash(bytes: &[u8]) -> [u8; HASH] {
     let word = |state: u64, chunk: &[u8]| {
         let mut word = [0; 8];
         word[..chunk.len()].copy_from_slice(chunk);

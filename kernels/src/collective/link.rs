@@ -39,6 +39,11 @@ impl Traffic {
         self.bytes += bytes as u64;
         self.seconds += seconds;
     }
+
+    /// Both together.
+    pub(super) fn and(self, other: Self) -> Self {
+        Self { calls: self.calls + other.calls, bytes: self.bytes + other.bytes, seconds: self.seconds + other.seconds }
+    }
 }
 
 /// Where an exchange stands in a backward pass.
@@ -121,6 +126,14 @@ pub trait Collective<B: Backend>: fmt::Debug + Send + Sync {
     /// For every [`CollectiveFault`](crate::CollectiveFault); those of what is left to the device are told by a later
     /// call.
     fn exchange_ids(&self, operation: &CollectiveOperation, x: IntTensor<B>) -> Result<IntTensor<B>, CollectiveError>;
+
+    /// This rank's connection to `members` alone, numbers of ranks in their order, among them its own. All ranks come,
+    /// each with the members of its group. Errors name ranks by their numbers among all, and an error of a group ends
+    /// all others.
+    ///
+    /// # Errors
+    /// For every [`CollectiveFault`](crate::CollectiveFault).
+    fn split(&self, members: &[usize]) -> Result<Link<B>, CollectiveError>;
 
     /// Waits for what was left to the device: an error where the results of [`begin`](Self::begin) are not what they
     /// should be.

@@ -9,7 +9,9 @@ mod autodiff;
 mod communicator;
 mod environment;
 mod error;
+mod groups;
 mod handshake;
+mod hosts;
 mod ids;
 mod link;
 #[cfg(feature = "cuda")]
@@ -25,8 +27,9 @@ mod threads;
 mod values;
 
 pub use communicator::{COLLECTIVE_DEADLINE, Communicator, Gathering};
-pub use environment::{LaunchEnvironment, LaunchError, Rendezvous};
+pub use environment::{LaunchEnvironment, LaunchError, Rendezvous, host_identity};
 pub use error::{CollectiveError, CollectiveFault};
+pub use hosts::Hosts;
 pub use link::{Begun, Call, Collective, CollectiveBackend, Link, Place, Traffic, at_depth, depth_of};
 #[cfg(feature = "cuda")]
 pub use nccl::{NcclConfig, probe_nccl};

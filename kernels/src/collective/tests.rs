@@ -8,6 +8,7 @@ use burn_flex::Flex;
 
 use super::{
     COLLECTIVE_DEADLINE, CollectiveError, CollectiveFault, Communicator, LaunchEnvironment, LaunchError, Rendezvous,
+    host_identity,
 };
 use crate::runtime::turn::autodiff_turn;
 
@@ -267,6 +268,92 @@ fn a_handshake_names_what_differs_and_where() {
         error,
         Err(CollectiveError { operation: "handshake", fault: CollectiveFault::Disagreement { .. }, .. })
     )));
+}
+
+/// Five ranks, those of two hosts in turn.
+fn on_two_hosts<T: Send>(deadline: Duration, call: impl Fn(Rank) -> T + Sync) -> Vec<T> {
+    Communicator::on_threads(ranks(5, deadline), |rank| {
+        let host = ["left", "right"][rank.rank() % 2];
+        call(rank.on_host(host).unwrap())
+    })
+}
+
+#[test]
+fn groups_are_the_ranks_of_a_host_and_those_of_a_place_and_have_exchanges_of_their_own() {
+    let results = on_two_hosts(COLLECTIVE_DEADLINE, |rank| {
+        let own = Tensor::<Flex, 1>::from_data([2_f32.powi(rank.rank() as i32)], rank.device());
+        let (within, across) = (rank.within_host().unwrap(), rank.across_hosts().unwrap());
+        // Groups need not call as often as others.
+        let again = rank.rank() % 2;
+        (0..again).for_each(|_| _ = within.all_reduce(own.clone()).unwrap());
+        let sums = [&rank, within, across].map(|group| group.all_reduce(own.clone()).unwrap().into_scalar());
+        let traffic = [rank.link.traffic(), within.traffic(), across.traffic()];
+        let calls = traffic.map(|of| of.calls);
+        assert_eq!(rank.traffic().calls, calls.iter().sum::<u64>());
+        assert_eq!(calls[1..], [1 + again as u64, 1]);
+        assert!(std::ptr::eq(within, rank.within_host().unwrap()), "a group is made once");
+        (sums, within.rank(), across.ranks(), within.hosts().count(), across.hosts().count())
+    });
+    let expected = [
+        ([31.0, 21.0, 3.0], 0, 2, 1, 2),
+        ([31.0, 10.0, 3.0], 0, 2, 1, 2),
+        ([31.0, 21.0, 12.0], 1, 2, 1, 2),
+        ([31.0, 10.0, 12.0], 1, 2, 1, 2),
+        ([31.0, 21.0, 16.0], 2, 1, 1, 1),
+    ];
+    assert_eq!(results, expected);
+    let alone = at_once(|rank| std::ptr::eq(&rank, rank.within_host().unwrap()));
+    assert_eq!(alone, [true; 3], "one host needs no group");
+}
+
+#[test]
+fn what_ends_a_group_ends_all_and_ranks_keep_their_numbers() {
+    // Rank 3, the second of its host, gives up while the others wait in their groups.
+    let errors = on_two_hosts(COLLECTIVE_DEADLINE, |rank| {
+        let (within, across) = (rank.within_host().unwrap(), rank.across_hosts().unwrap());
+        if rank.rank() == 3 {
+            within.abort("the disk is full");
+        }
+        // The other host ends its call, and is told by the next.
+        let error = within.barrier().and_then(|()| across.barrier()).and_then(|()| rank.barrier()).unwrap_err();
+        error.to_string()
+    });
+    assert!(errors[3].starts_with("rank 3: ") && errors[3].ends_with("this rank gave up: the disk is full"));
+    for (rank, error) in errors.iter().enumerate().filter(|(rank, _)| *rank != 3) {
+        let named = error.starts_with(&format!("rank {rank}: "));
+        assert!(named && error.contains("rank 3 is lost: it gave up: the disk is full"), "{error}");
+    }
+    let deadline = Duration::from_millis(500);
+    let late = on_two_hosts(deadline, |rank| {
+        let within = rank.within_host().unwrap();
+        match rank.rank() {
+            // It stays until the others have waited.
+            4 => {
+                std::thread::sleep(2 * deadline);
+                None
+            }
+            _ => within.barrier().err(),
+        }
+    });
+    let missing = |rank| {
+        let fault = CollectiveFault::Late { missing: vec![4], after: deadline };
+        Some(CollectiveError { rank, operation: "barrier", fault })
+    };
+    assert_eq!(late, [missing(0), None, missing(2), None, None]);
+    let said = on_two_hosts(COLLECTIVE_DEADLINE, |rank| {
+        let (within, width) = (rank.within_host().unwrap(), 1 + rank.rank() / 4);
+        within.all_reduce(matrix(1, width)).and_then(|_| rank.barrier()).unwrap_err().fault
+    });
+    let CollectiveFault::Disagreement { found } = &said[0] else { panic!("{}", said[0]) };
+    assert_eq!(found[2], "all_reduce of [1, 2] in F32, among ranks [0, 2, 4]");
+}
+
+#[test]
+fn a_host_is_told_from_others_by_what_is_set_or_by_the_system() {
+    let set = host_identity(|name| (name == "NCCL_HOSTID").then(|| "left".into()));
+    assert_eq!(set, Ok("left".into()));
+    let of_system = || host_identity(|name| (name == "HOSTNAME").then(|| "here".into()));
+    assert!(of_system().is_ok_and(|name| !name.is_empty()) && of_system() == of_system());
 }
 
 fn read(set: &[(&str, &str)]) -> Result<Option<LaunchEnvironment>, LaunchError> {

@@ -11,7 +11,8 @@ use burn_backend::Shape;
 use burn_backend::tensor::{FloatTensor, IntTensor};
 
 use super::error::{CollectiveError, CollectiveFault};
-use super::link::{Begun, Call, Collective, Traffic};
+use super::hosts::among;
+use super::link::{Begun, Call, Collective, Link, Traffic};
 use super::operation::CollectiveOperation;
 use super::values::Values;
 use crate::runtime::turn::{SharedTurn, pause};
@@ -36,22 +37,24 @@ struct Round<B: Backend> {
 
 #[derive(Debug)]
 struct State<B: Backend> {
-    /// By the number of the call.
-    rounds: BTreeMap<u64, Round<B>>,
-    /// Why a rank is no longer there.
-    left: Vec<Option<&'static str>>,
+    /// By the number of the group, 0 of all ranks, and of the call.
+    rounds: BTreeMap<(usize, u64), Round<B>>,
+    /// The numbers of groups, by that of the group that was split, of the call behind which, and of the first member.
+    groups: BTreeMap<(usize, u64, usize), usize>,
+    /// Why a rank, by its number among all, is no longer in a group.
+    left: BTreeMap<(usize, usize), &'static str>,
     failed: Option<CollectiveError>,
 }
 
+/// What all ranks have in common, and all groups of them.
 #[derive(Debug)]
-struct Group<B: Backend> {
-    ranks: usize,
+struct Shared<B: Backend> {
     deadline: Duration,
     state: Mutex<State<B>>,
     changed: Condvar,
 }
 
-/// A rank.
+/// A rank of a group.
 ///
 /// A rank leaves its part and waits until all are there; then it computes its own result from them, sums in the order
 /// of the ranks. The parts stay until every rank has taken its result, but nobody waits for that: a rank that has given
@@ -59,7 +62,10 @@ struct Group<B: Backend> {
 #[derive(Debug)]
 pub(super) struct ThreadLink<B: Backend> {
     rank: usize,
-    group: Arc<Group<B>>,
+    group: usize,
+    /// The ranks of the group, by their numbers among all.
+    members: Vec<usize>,
+    shared: Arc<Shared<B>>,
     calls: AtomicU64,
     traffic: Mutex<Traffic>,
 }
@@ -67,15 +73,28 @@ pub(super) struct ThreadLink<B: Backend> {
 impl<B: Backend> ThreadLink<B> {
     /// All ranks of a group.
     pub fn group(ranks: usize, deadline: Duration) -> Vec<Self> {
-        let state = State { rounds: BTreeMap::new(), left: vec![None; ranks], failed: None };
-        let group = Arc::new(Group { ranks, deadline, state: Mutex::new(state), changed: Condvar::new() });
-        let rank = |rank| Self { rank, group: group.clone(), calls: AtomicU64::new(0), traffic: Mutex::default() };
-        (0..ranks).map(rank).collect()
+        let state = State { rounds: BTreeMap::new(), groups: BTreeMap::new(), left: BTreeMap::new(), failed: None };
+        let shared = Arc::new(Shared { deadline, state: Mutex::new(state), changed: Condvar::new() });
+        (0..ranks).map(|rank| Self::new(rank, 0, (0..ranks).collect(), shared.clone())).collect()
+    }
+
+    fn new(rank: usize, group: usize, members: Vec<usize>, shared: Arc<Shared<B>>) -> Self {
+        Self { rank, group, members, shared, calls: AtomicU64::new(0), traffic: Mutex::default() }
     }
 
     fn state(&self) -> MutexGuard<'_, State<B>> {
         // No invariant of the state spans a panic: parts come and go whole.
-        self.group.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the call of a group says.
+    fn said(&self, call: String) -> String {
+        among((self.group > 0).then_some(&self.members[..]), call)
+    }
+
+    /// The number of this rank among all.
+    fn number(&self) -> usize {
+        self.members[self.rank]
     }
 
     /// Waits until all parts of `round` are there, and takes them.
@@ -83,12 +102,12 @@ impl<B: Backend> ThreadLink<B> {
         let start = Instant::now();
         let mut state = self.state();
         let fault = loop {
-            let missing: Vec<usize> = match state.rounds.get(&round) {
-                Some(found) => (0..self.group.ranks).filter(|&rank| found.parts[rank].is_none()).collect(),
-                None => (0..self.group.ranks).collect(),
-            };
-            if missing.is_empty() {
-                let parts: Vec<&Part<B>> = state.rounds[&round].parts.iter().flatten().collect();
+            let round = state.rounds.get(&(self.group, round));
+            let is_there = |rank: usize| round.is_some_and(|found| found.parts[rank].is_some());
+            let members = self.members.iter().enumerate();
+            let missing: Vec<usize> = members.filter(|(rank, _)| !is_there(*rank)).map(|(_, &number)| number).collect();
+            if let Some(found) = round.filter(|_| missing.is_empty()) {
+                let parts: Vec<&Part<B>> = found.parts.iter().flatten().collect();
                 let calls: Vec<_> = parts.iter().map(|part| (&part.operation, part.described.clone())).collect();
                 match CollectiveOperation::disagreement(&calls) {
                     Some(fault) => break fault,
@@ -98,24 +117,25 @@ impl<B: Backend> ThreadLink<B> {
             if let Some(failed) = &state.failed {
                 return Err(self.seen(failed, operation));
             }
-            let lost = missing.iter().find_map(|&rank| Some((rank, state.left[rank]?)));
+            let of = |rank| state.left.get(&(self.group, rank)).or_else(|| state.left.get(&(0, rank)));
+            let lost = missing.iter().find_map(|&rank| Some((rank, *of(rank)?)));
             if let Some((rank, reason)) = lost {
                 break CollectiveFault::Lost { rank, reason: reason.into() };
             }
             let waited = start.elapsed();
-            let Some(left) = self.group.deadline.checked_sub(waited).filter(|left| !left.is_zero()) else {
-                break CollectiveFault::Late { missing, after: self.group.deadline };
+            let Some(left) = self.shared.deadline.checked_sub(waited).filter(|left| !left.is_zero()) else {
+                break CollectiveFault::Late { missing, after: self.shared.deadline };
             };
-            state = self.group.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            state = self.shared.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         };
         drop(state);
-        let error = CollectiveError { rank: self.rank, operation, fault };
+        let error = CollectiveError { rank: self.number(), operation, fault };
         self.fail(error.clone());
         Err(error)
     }
 
     fn seen(&self, failed: &CollectiveError, operation: &'static str) -> CollectiveError {
-        CollectiveError { rank: self.rank, operation, fault: failed.fault.seen_from(self.rank, failed.rank) }
+        CollectiveError { rank: self.number(), operation, fault: failed.fault.seen_from(self.number(), failed.rank) }
     }
 
     /// Gives `x` to the other ranks, and has what the call makes of all.
@@ -123,18 +143,18 @@ impl<B: Backend> ThreadLink<B> {
         let Call { operation, backward_of } = call;
         let round = self.calls.fetch_add(1, Ordering::Relaxed);
         let failed = |fault| {
-            let error = CollectiveError { rank: self.rank, operation: operation.name(), fault };
+            let error = CollectiveError { rank: self.number(), operation: operation.name(), fault };
             self.fail(error.clone());
             error
         };
         if let Some(error) = self.failure(operation.name()) {
             return Err(error);
         }
-        if backward_of.is_some() && self.group.ranks > 1 && !SharedTurn::is_joined() {
+        if backward_of.is_some() && self.ranks() > 1 && !SharedTurn::is_joined() {
             return Err(failed(CollectiveFault::Apart));
         }
         let (shape, dtype, device) = (x.shape(), x.dtype(), x.device());
-        let output = operation.output(self.rank, self.group.ranks, &shape, dtype).map_err(failed)?;
+        let output = operation.output(self.rank, self.ranks(), &shape, dtype).map_err(failed)?;
         // Another thread reads what this one has queued, and what it reads must not be written to before.
         let sync = || {
             B::sync(&device)
@@ -142,17 +162,17 @@ impl<B: Backend> ThreadLink<B> {
         };
         sync()?;
         let own_is_done = Instant::now();
-        let described = operation.described(backward_of, &shape, dtype);
+        let described = self.said(operation.described(backward_of, &shape, dtype));
         let part = Part { operation: operation.clone(), described, x };
         let all_there = {
             let mut state = self.state();
-            let ranks = self.group.ranks;
+            let ranks = self.ranks();
             let new = || Round { parts: (0..ranks).map(|_| None).collect(), readers: ranks };
-            let found = state.rounds.entry(round).or_insert_with(new);
+            let found = state.rounds.entry((self.group, round)).or_insert_with(new);
             found.parts[self.rank] = Some(part);
             found.parts.iter().all(Option::is_some)
         };
-        self.group.changed.notify_all();
+        self.shared.changed.notify_all();
         // Within a backward pass the turn is that of all ranks.
         let parts = {
             let _pause = (!all_there && backward_of.is_none()).then(pause);
@@ -164,6 +184,7 @@ impl<B: Backend> ThreadLink<B> {
         let seconds = own_is_done.elapsed().as_secs_f64();
         self.traffic.lock().unwrap_or_else(PoisonError::into_inner).add(bytes, seconds);
         let mut state = self.state();
+        let round = (self.group, round);
         if let Some(found) = state.rounds.get_mut(&round) {
             found.readers -= 1;
             if found.readers == 0 {
@@ -180,7 +201,7 @@ impl<B: Backend> Collective<B> for ThreadLink<B> {
     }
 
     fn ranks(&self) -> usize {
-        self.group.ranks
+        self.members.len()
     }
 
     fn calls(&self) -> u64 {
@@ -199,19 +220,32 @@ impl<B: Backend> Collective<B> for ThreadLink<B> {
         self.exchange(Call { operation, backward_of: None }, Values::Ids(x)).map(Values::ids)
     }
 
+    fn split(&self, members: &[usize]) -> Result<Link<B>, CollectiveError> {
+        let group = {
+            let mut state = self.state();
+            let next = state.groups.len() + 1;
+            *state.groups.entry((self.group, self.calls(), members[0])).or_insert(next)
+        };
+        let place = members.iter().filter(|&&rank| rank < self.rank).count();
+        let members = members.iter().map(|&rank| self.members[rank]).collect();
+        Ok(Arc::new(Self::new(place, group, members, self.shared.clone())))
+    }
+
     fn failure(&self, operation: &'static str) -> Option<CollectiveError> {
         self.state().failed.as_ref().map(|failed| self.seen(failed, operation))
     }
 
     fn fail(&self, error: CollectiveError) {
-        self.state().failed.get_or_insert(error);
-        self.group.changed.notify_all();
+        // A group may have said it by another number.
+        self.state().failed.get_or_insert(CollectiveError { rank: self.number(), ..error });
+        self.shared.changed.notify_all();
     }
 
     fn leave(&self) {
         let panics = std::thread::panicking();
-        self.state().left[self.rank] = Some(if panics { "its thread panicked" } else { "it was dropped" });
-        self.group.changed.notify_all();
+        let reason = if panics { "its thread panicked" } else { "it was dropped" };
+        self.state().left.insert((self.group, self.number()), reason);
+        self.shared.changed.notify_all();
     }
 }
 

@@ -104,7 +104,8 @@ graphsieve_kernels::on_cuda! {
             let work = |rank: usize| {
                 let (device, rendezvous) = (CudaDevice::new(rank), Some(Rendezvous::Address(free.to_string())));
                 let (ranks, deadline, compare_calls) = (2, COLLECTIVE_DEADLINE, true);
-                let config = NcclConfig { rank, ranks, device: device.clone(), rendezvous, deadline, compare_calls };
+                let (of, host) = (device.clone(), "a".into());
+                let config = NcclConfig { rank, ranks, device: of, host, rendezvous, deadline, compare_calls };
                 let rank = Communicator::nccl(config).unwrap_or_else(|error| panic!("{error}"));
                 // Large enough for a step that does not wait for the one before to be wrong.
                 let mut x = Tensor::<Cuda, 2>::ones([1, 1 << 22], &device) * (1 + 2 * rank.rank()) as f32;
@@ -131,6 +132,17 @@ graphsieve_kernels::on_cuda! {
             });
         }
 
+        fn groups_over_nccl_are_the_ranks_of_hosts() {
+            let sums = Communicator::on_threads(pair(COLLECTIVE_DEADLINE), |rank| {
+                let host = ["a", "b"][rank.rank()];
+                let rank = rank.on_host(host).unwrap();
+                let own = Tensor::<Cuda, 1>::ones([1], rank.device()) * (1 + rank.rank()) as f32;
+                let sum = |group: &Communicator<Cuda>| group.all_reduce(own.clone()).unwrap().into_scalar();
+                [rank.within_host(), rank.across_hosts()].map(|group| sum(group.unwrap()))
+            });
+            assert_eq!(sums, [[1.0, 3.0], [2.0, 3.0]]);
+        }
+
         /// On CUDA, where there are two devices.
         pub fn trials() -> Vec<Trial> {
             let on_two = |name: &str, body: fn()| trial(Some(Device::Cuda), name, &[TWO_CUDA_DEVICES], body);
@@ -141,6 +153,7 @@ graphsieve_kernels::on_cuda! {
                     "nccl::queued",
                     exchanges_that_are_left_to_the_device_keep_their_memory_and_order_and_end_where_a_rank_leaves,
                 ),
+                on_two("nccl::groups", groups_over_nccl_are_the_ranks_of_hosts),
                 on_two("nccl::errors", ranks_over_nccl_that_disagree_or_are_late_get_errors),
             ]
         }

@@ -23,6 +23,9 @@ pub(super) const HOST_WAITS: &str = "GRAPHSIEVE_HOST_WAITS";
 /// The first version that can be asked not to block.
 pub(super) const OLDEST: i32 = 21_400;
 
+/// The first version that makes groups of the ranks of a communicator.
+const FIRST_WITH_GROUPS: i32 = 21_800;
+
 /// The version of NCCL, such as `2.28.3`, or why it cannot be used.
 ///
 /// # Errors
@@ -36,8 +39,25 @@ pub fn probe_nccl() -> Result<String, CollectiveFault> {
         return Err(library("libnccl.so (NCCL) was not found".into()));
     }
     let version = nccl::get_nccl_version().map_err(|error| library(format!("NCCL tells no version: {:?}", error.0)))?;
-    let shown = format!("{}.{}.{}", version / 10_000, version / 100 % 100, version % 100);
+    let shown = shown(version);
     if version < OLDEST { Err(library(format!("NCCL {shown} is too old"))) } else { Ok(shown) }
+}
+
+fn shown(version: i32) -> String {
+    format!("{}.{}.{}", version / 10_000, version / 100 % 100, version % 100)
+}
+
+/// Refuses a library that makes no groups of ranks.
+pub(super) fn with_groups() -> Result<(), CollectiveFault> {
+    match nccl::get_nccl_version() {
+        Ok(version) if version < FIRST_WITH_GROUPS => Err(CollectiveFault::Library {
+            found: format!("NCCL {} makes no groups of the ranks of a host", shown(version)),
+            help: "install NCCL 2.18 or newer, or keep ranks of several hosts from dividing features \
+                   (loader.transfer = \"zero_copy\")"
+                .into(),
+        }),
+        version => version.map(drop).map_err(|NcclError(code)| said(code)),
+    }
 }
 
 pub(super) fn device_fault(what: &str, error: impl std::fmt::Debug) -> CollectiveFault {

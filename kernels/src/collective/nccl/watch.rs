@@ -34,7 +34,10 @@ pub(super) fn rest(start: Instant) {
 /// A rank's connection, shared with the thread that watches it.
 #[derive(Debug)]
 pub(super) struct Connection {
+    /// Its number among all ranks.
     pub rank: usize,
+    /// Whether it connects all of them: those that leave say after how many calls of it.
+    of_all: bool,
     pub deadline: Duration,
     pub resources: Mutex<Resources>,
     pub peers: Arc<Mutex<Peers>>,
@@ -68,9 +71,9 @@ pub(super) struct OnDevice {
 }
 
 impl Connection {
-    pub fn new(rank: usize, deadline: Duration, resources: Resources, peers: Arc<Mutex<Peers>>) -> Self {
+    pub fn new(rank: usize, of_all: bool, deadline: Duration, resources: Resources, peers: Arc<Mutex<Peers>>) -> Self {
         let (resources, queue) = (Mutex::new(resources), Mutex::default());
-        Self { rank, deadline, resources, peers, queue, changed: Condvar::new(), traffic: Mutex::default() }
+        Self { rank, of_all, deadline, resources, peers, queue, changed: Condvar::new(), traffic: Mutex::default() }
     }
 
     /// Starts the thread that looks after exchanges while nobody waits for them.
@@ -202,7 +205,7 @@ impl Connection {
         if let Some(failed) = &peers.failed {
             return Err(failed.fault.seen_from(self.rank, failed.rank));
         }
-        if let Some((rank, _, reason)) = peers.left.iter().find(|(_, calls, _)| *calls <= call) {
+        if let Some((rank, _, reason)) = peers.left.iter().find(|(_, calls, _)| self.of_all && *calls <= call) {
             return Err(CollectiveFault::Lost { rank: *rank, reason: (*reason).into() });
         }
         match since.is_some_and(|since| since.elapsed() > self.deadline) {
