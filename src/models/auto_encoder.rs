@@ -11,7 +11,7 @@ use burn::module::{Module, Param};
 use burn::tensor::backend::Backend;
 use burn::tensor::{Tensor, TensorData};
 use graphsieve_kernels::{
-    Activation, GraphBackend, SelfTerm, SpmmConfig, combine, linear, normalise_rows, select_rows, spmm,
+    Activation, GraphBackend, SelfTerm, SpmmConfig, combine, linear, normalise_rows, select_rows, spmm, upload_data,
 };
 use serde::{Deserialize, Serialize};
 
@@ -180,7 +180,7 @@ impl<B: Backend> Normalisation<B> {
         let Factors { dst_scale, src_scale, self_weight } = Factors::of(relation, causal);
         let vector = |values: Vec<f32>| {
             let len = values.len();
-            Tensor::<B, 1>::from_data(TensorData::new(values, [len]), device)
+            upload_data::<B, 1>(TensorData::new(values, [len]), device)
         };
         Self { dst_scale: vector(dst_scale), src_scale: vector(src_scale), self_weight: self_weight.map(vector) }
     }
