@@ -16,8 +16,8 @@ use crate::runtime::backends::Cuda;
 use crate::runtime::device::{context_of, failure};
 use crate::runtime::page_locked::PageLocked;
 
-/// Threads that write at a time, at most. One writes a few GB/s, new pages of a mapped file fewer; a device fetches 25 to
-/// 50 of them.
+/// Threads that write at a time, at most. One writes a few GB/s, new pages of a mapped file fewer; a device fetches 25
+/// to 50 of them.
 const MAX_THREADS: usize = 8;
 
 /// Those that nobody uses. They are kept, since locking memory takes as long as filling it several times.
@@ -136,8 +136,8 @@ impl Ring {
     /// Lets `fill` write the memory of the device at `address`.
     fn copy(&mut self, area: &Area, address: u64, fill: &Fill<'_>) -> Result<(), DriverError> {
         // CubeCL hands memory out in the order of its stream: what was there before may still be read, and the driver
-        // may not even have it yet. So all streams are done before another one writes there, and that one is done before
-        // CubeCL hears of anything that reads it.
+        // may not even have it yet. So all streams are done before another one writes there, and that one is done
+        // before CubeCL hears of anything that reads it.
         self.queue.enter()?;
         ctx::synchronize()?;
         let queue = self.queue;
@@ -198,8 +198,8 @@ impl pieces::Room for Piece<'_> {
     fn send(&mut self, first: usize, units: usize) -> Result<(), DriverError> {
         let Area { unit, pitch, .. } = *self.area;
         let (from, to) = (&self.memory[..units * unit], self.address + (first * pitch) as u64);
-        // SAFETY: the tensor has these units, which no other thread writes and nobody reads yet; `free` waits before the
-        // memory is written again.
+        // SAFETY: the tensor has these units, which no other thread writes and nobody reads yet; `free` waits before
+        // the memory is written again.
         unsafe {
             match pitch == unit {
                 true => memcpy_htod_async(to, from, self.queue.stream)?,

@@ -73,7 +73,9 @@ pub fn upload_data<B: Backend, const D: usize>(data: TensorData, device: &B::Dev
 /// ```
 /// use burn_flex::Flex;
 /// use graphsieve_kernels::upload_ints;
-/// let x = upload_ints::<Flex, i32>(3, &Default::default(), |first, to| to.copy_from_slice(&[5, 6, 7][first..][..to.len()]));
+/// let values = [5, 6, 7];
+/// let fill = |first: usize, to: &mut [i32]| to.copy_from_slice(&values[first..][..to.len()]);
+/// let x = upload_ints::<Flex, i32>(values.len(), &Default::default(), fill);
 /// assert_eq!(x.into_data().to_vec::<i32>().unwrap(), [5, 6, 7]);
 /// ```
 pub fn upload_ints<B: Backend, E: Element + Pod>(
