@@ -115,6 +115,9 @@ pub use runtime::memory::{DeviceMemory, MemoryBackend, MemoryProbe};
 pub use runtime::prims::{NumberKind, Prefix, PrimsBackend, Reduction, argsort, partition_by_flag, prefix_sum, reduce};
 pub use runtime::start_gradient::backward_from;
 pub use runtime::turn::{AutodiffTurn, autodiff_turn};
+#[cfg(feature = "testing")]
+pub use runtime::upload::PIECE as UPLOAD_PIECE;
+pub use runtime::upload::{upload, upload_data, upload_ints};
 pub use sampling::backend::SampleBackend;
 pub use sampling::collect::{RowCollector, RowSource};
 pub use sampling::row_buffer::{PinnedRows, RowBuffer, RowBufferBackend};

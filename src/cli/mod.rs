@@ -177,7 +177,7 @@ struct Compute {
 impl Compute {
     /// The device and its description; says which it is and why.
     fn choose(&self, console: Console) -> Result<(Device, String)> {
-        let choice = backend::choose(&self.device)?;
+        let choice = timed("looking for devices", || backend::choose(&self.device))?;
         let description = backend::description(&choice.device);
         console.note(format_args!("device: {description}; {}", choice.reason));
         Ok((choice.device, description))

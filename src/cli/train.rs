@@ -20,6 +20,7 @@ use crate::run::model::start_of;
 use crate::run::progress::{StageProgress, Unit};
 use crate::run::{RunDir, interrupt};
 use crate::score::{Judged, SideBySide};
+use crate::timing::timed;
 use crate::train::{self, Outcome, RunOptions, ranks};
 
 /// `data.path` of the shipped configurations. Where it is missing a first training makes it.
@@ -113,7 +114,7 @@ pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
     if process.is_none() {
         provide()?;
     }
-    Room::of(device, ranks).check(&config, console)?;
+    timed("memory of the device", || Room::of(device, ranks).check(&config, console))?;
     let from = arguments.from.as_deref().map(|from| start_of(from, &config)).transpose()?;
     let (resume, progress) = (arguments.resume.clone(), console.progress());
     let options = RunOptions { device: description, resume, from, pipeline: None, stretch: None, progress };

@@ -2,7 +2,7 @@
 
 use burn::tensor::backend::Backend;
 use burn::tensor::{DType, Tensor, TensorData};
-use graphsieve_kernels::{GraphBackend, Reduce};
+use graphsieve_kernels::{GraphBackend, Reduce, upload_data};
 use half::f16;
 use rayon::prelude::*;
 
@@ -253,7 +253,7 @@ impl Neighbourhood<'_> {
                 }
                 _ => TensorData::new(self.raw(start, width, |x| value(x.to_f32()), value), shape),
             };
-            Tensor::from_data(data, (device, dtype))
+            upload_data(data, device)
         };
         match misses {
             false => Known { x: upload(&|x: f32| x), known: None },

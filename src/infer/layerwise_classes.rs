@@ -5,7 +5,7 @@
 use std::ops::Range;
 
 use burn::tensor::{Tensor, TensorData};
-use graphsieve_kernels::{Communicator, GraphBackend};
+use graphsieve_kernels::{Communicator, GraphBackend, upload_data};
 
 use super::layerwise::{Replica, Span, over_all_nodes};
 use super::sampled_input::SampledInput;
@@ -103,7 +103,7 @@ fn read_out<B: GraphBackend>(
         let rows = first..(first + step).min(nodes);
         let shape = [rows.len(), width];
         let of_rows: Vec<f32> = rows.flat_map(|node| layers.iter().flat_map(move |of| of.row(node))).collect();
-        let h = input.read_rows_of(Tensor::from_data(TensorData::new(of_rows, shape), device));
+        let h = input.read_rows_of(upload_data(TensorData::new(of_rows, shape), device));
         values.extend(to_host(model.read_out(h, None)));
         check_device()?;
     }

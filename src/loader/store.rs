@@ -4,8 +4,9 @@ use std::ops::{BitAnd, Range};
 use std::sync::Arc;
 
 use burn::tensor::{DType, Tensor, TensorData};
-use graphsieve_kernels::{PinnedRows, RowSource, SampleBackend};
+use graphsieve_kernels::{PinnedRows, RowSource, SampleBackend, upload, upload_data};
 use half::f16;
+use half::slice::HalfFloatSliceExt;
 use rayon::prelude::*;
 
 use super::divided::{Deal, Part};
@@ -88,8 +89,19 @@ impl<B: SampleBackend> FeatureStore<B> {
 
     /// The same features in the memory of the device: then rows move only there.
     pub fn resident(mut self) -> Self {
-        let all = (0..self.features.num_rows() as u32).collect();
-        self.source = Some(RowSource::Device(&self & &all));
+        let (shape, device) = ([self.num_rows(), self.width()], &self.device);
+        let rows = match self.features.values() {
+            FeatureValues::Single(all) => {
+                upload(shape, device, |first, to| to.copy_from_slice(&all[first..][..to.len()]))
+            }
+            FeatureValues::Half(all) if self.dtype == DType::F16 => {
+                upload(shape, device, |first, to| to.copy_from_slice(&all[first..][..to.len()]))
+            }
+            FeatureValues::Half(all) => {
+                upload(shape, device, |first, to| all[first..][..to.len()].convert_to_f32_slice(to))
+            }
+        };
+        self.source = Some(RowSource::Device(rows));
         self
     }
 
@@ -194,11 +206,7 @@ impl<B: SampleBackend> FeatureStore<B> {
 
     /// Host rows as a tensor of the device.
     pub fn upload(&self, rows: TensorData) -> Tensor<B, 2> {
-        let mut rows = [rows];
-        // From page-locked memory the copy does not make the device's thread wait.
-        B::staging(rows.iter_mut(), &self.device);
-        let [rows] = rows;
-        Tensor::from_data(rows, (&self.device, self.dtype))
+        upload_data(rows, &self.device)
     }
 }
 

@@ -12,6 +12,7 @@ use burn::tensor::backend::Backend;
 use burn::tensor::{Tensor, TensorData};
 use graphsieve_kernels::{
     Activation, GraphBackend, Part, SelfTerm, SpmmConfig, combine_products, normalise_rows, select_rows, spmm,
+    upload_data,
 };
 use serde::{Deserialize, Serialize};
 
@@ -189,7 +190,7 @@ fn vector<B: Backend>(values: Vec<f32>, device: &B::Device) -> Tensor<B, 1> {
     match values.len() {
         // No device takes a copy of nothing.
         0 => Tensor::empty([0], device),
-        len => Tensor::from_data(TensorData::new(values, [len]), device),
+        len => upload_data::<B, 1>(TensorData::new(values, [len]), device),
     }
 }
 

@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use burn::backend::Autodiff;
 use burn::tensor::backend::Backend;
-use burn::tensor::{DType, Element, Int, Tensor, TensorData};
-use graphsieve_kernels::{Age, Csr, CsrError, DropEdge, EdgeRows};
+use burn::tensor::{DType, Element, Int, Tensor};
+use bytemuck::Pod;
+use graphsieve_kernels::{Age, Csr, CsrError, DropEdge, EdgeRows, upload as upload_array};
 use half::slice::HalfFloatSliceExt;
+use half::{bf16, f16};
 use rayon::prelude::*;
 
 use crate::error::{Error, MEMORY_HELP, Result};
@@ -241,19 +243,20 @@ pub fn upload_by_type<B: Backend>(
     device: &B::Device,
     value: &(dyn Fn(usize) -> f32 + Sync),
 ) -> Vec<Tensor<B, 2>> {
-    let upload = |t: &NodeType| Tensor::from_data(part(t, width, dtype, value), (device, dtype));
-    node_types.iter().map(upload).collect()
+    let of_type = |t: &NodeType| {
+        let (start, shape) = (t.offset * width, [t.count, width]);
+        match dtype {
+            DType::F16 => upload_array(shape, device, |first, to| fill(to, start + first, value, f16::from_f32)),
+            DType::BF16 => upload_array(shape, device, |first, to| fill(to, start + first, value, bf16::from_f32)),
+            _ => upload_array(shape, device, |first, to| fill(to, start + first, value, |value| value)),
+        }
+    };
+    node_types.iter().map(of_type).collect()
 }
 
-/// The rows of one node type, in the format of `dtype`. Compiled once, not for every backend and every matrix.
-fn part(t: &NodeType, width: usize, dtype: DType, value: &(dyn Fn(usize) -> f32 + Sync)) -> TensorData {
-    let elements = (t.offset * width..(t.offset + t.count) * width).into_par_iter();
-    let shape = [t.count, width];
-    match dtype {
-        DType::F16 => TensorData::new(elements.map(|k| half::f16::from_f32(value(k))).collect::<Vec<_>>(), shape),
-        DType::BF16 => TensorData::new(elements.map(|k| half::bf16::from_f32(value(k))).collect::<Vec<_>>(), shape),
-        _ => TensorData::new(elements.map(value).collect::<Vec<f32>>(), shape),
-    }
+/// Writes the values from `first` on. Compiled once, not for every backend and every matrix.
+fn fill<E>(to: &mut [E], first: usize, value: &(dyn Fn(usize) -> f32 + Sync), convert: fn(f32) -> E) {
+    to.iter_mut().zip(first..).for_each(|(to, at)| *to = convert(value(at)));
 }
 
 /// Values that are widened on the host: a device takes longer to begin with so few.
@@ -274,14 +277,14 @@ pub fn upload_features<B: Backend>(
         FeatureValues::Half(values) if dtype == DType::F32 && values.len() <= FEW => {
             let mut wide = vec![0f32; values.len()];
             values.convert_to_f32_slice(&mut wide);
-            Ok(upload_as_stored(node_types, width, DType::F32, dtype, device, &wide))
+            Ok(upload_as_stored(node_types, width, dtype, device, &wide))
         }
         FeatureValues::Half(values) if B::supports_dtype(device, DType::F16) => {
-            Ok(upload_as_stored(node_types, width, DType::F16, dtype, device, values))
+            Ok(upload_as_stored(node_types, width, dtype, device, values))
         }
         FeatureValues::Half(values) => Ok(upload_by_type(node_types, width, dtype, device, &|k| values[k].to_f32())),
         FeatureValues::Single(values) if dtype == DType::F32 => {
-            Ok(upload_as_stored(node_types, width, DType::F32, dtype, device, values))
+            Ok(upload_as_stored(node_types, width, dtype, device, values))
         }
         FeatureValues::Single(values) => {
             check_range(features, dtype)?;
@@ -296,7 +299,7 @@ pub fn upload_features<B: Backend>(
 /// [`Error::Data`] with the row and column of the first.
 pub fn check_range(features: &Features, dtype: DType) -> Result<()> {
     let (FeatureValues::Single(values), DType::F16) = (features.values(), dtype) else { return Ok(()) };
-    match values.par_iter().position_first(|value| value.abs() > half::f16::MAX.to_f32()) {
+    match values.par_iter().position_first(|value| value.abs() > f16::MAX.to_f32()) {
         None => Ok(()),
         Some(at) => Err(Error::Data {
             what: format!("features, row {}, column {}", at / features.dim(), at % features.dim()),
@@ -307,11 +310,10 @@ pub fn check_range(features: &Features, dtype: DType) -> Result<()> {
     }
 }
 
-/// Uploads a host matrix of `stored`, one tensor per node type; the device makes it `dtype`.
-fn upload_as_stored<B: Backend, E: Element>(
+/// Uploads a host matrix, one tensor per node type; the device makes it `dtype`.
+fn upload_as_stored<B: Backend, E: Element + Pod>(
     node_types: &[NodeType],
     width: usize,
-    stored: DType,
     dtype: DType,
     device: &B::Device,
     values: &[E],
@@ -323,11 +325,11 @@ fn upload_as_stored<B: Backend, E: Element>(
             if t.count == 0 {
                 return Tensor::empty([0, width], (device, dtype));
             }
-            // On all threads: a file is read here.
-            let part: Vec<E> = part.par_iter().with_min_len(1 << 14).copied().collect();
-            let data = TensorData::new(part, [t.count, width]);
-            let tensor = Tensor::<B, 2>::from_data(data, (device, stored));
-            if dtype == stored { tensor } else { tensor.cast(dtype) }
+            // A file is read here, by several threads.
+            let tensor = upload_array::<B, E, 2>([t.count, width], device, |first, to| {
+                to.copy_from_slice(&part[first..][..to.len()]);
+            });
+            if dtype == E::dtype() { tensor } else { tensor.cast(dtype) }
         })
         .collect()
 }

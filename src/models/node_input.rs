@@ -5,7 +5,7 @@ use std::ops::Range;
 use burn::backend::Autodiff;
 use burn::tensor::backend::Backend;
 use burn::tensor::{DType, Tensor, TensorData};
-use graphsieve_kernels::{Csr, Dropout, GraphBackend, SpmmConfig, dropout, linear, spmm};
+use graphsieve_kernels::{Csr, Dropout, GraphBackend, SpmmConfig, dropout, linear, spmm, upload_data};
 
 use super::device_graph::check_range;
 use super::precision::as_dtype;
@@ -58,7 +58,7 @@ impl<B: GraphBackend> NodeInput<B> {
                 true => Self::sparse(rows, features.dim(), dtype, device),
                 false => {
                     let data = TensorData::new(rows.flatten().collect::<Vec<f32>>(), [t.count, features.dim()]);
-                    Ok(NodeInput::Dense(Tensor::from_data(data.convert_dtype(dtype), (device, dtype))))
+                    Ok(NodeInput::Dense(upload_data(data.convert_dtype(dtype), device)))
                 }
             }
         };

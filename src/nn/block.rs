@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use burn::backend::Autodiff;
 use burn::tensor::backend::Backend;
-use burn::tensor::{DType, Int, Tensor, TensorData};
-use graphsieve_kernels::{Age, Csr, DropEdge, EdgeRows, GraphBackend, NodeSet, select_rows};
+use burn::tensor::{Int, Tensor};
+use graphsieve_kernels::{Age, Csr, DropEdge, EdgeRows, GraphBackend, NodeSet, select_rows, upload, upload_ints};
 
 use super::check;
 use super::graph_conv::Nodes;
@@ -84,11 +84,7 @@ pub struct Block<B: Backend> {
 /// Values of edges on a device, a row per edge.
 pub fn edge_values<B: Backend>(values: &EdgeMatrix, device: &B::Device) -> Tensor<B, 2> {
     let shape = [values.num_entries(), values.width()];
-    match shape[0] {
-        // No device takes a copy of nothing.
-        0 => Tensor::empty(shape, (device, DType::F32)),
-        _ => Tensor::from_data(TensorData::new(values.values().to_vec(), shape), (device, DType::F32)),
-    }
+    upload(shape, device, |first, to| to.copy_from_slice(&values.values()[first..][..to.len()]))
 }
 
 /// Values of edges that have one each as weights, `[num_edges]`.
@@ -107,11 +103,7 @@ pub fn edge_ages<B: Backend>(ages: &EdgeMatrix, device: &B::Device) -> Age<B> {
 
 /// Times of nodes on a device, as [`Age::Nodes`] has them.
 pub fn node_times<B: Backend>(times: &[i32], device: &B::Device) -> Tensor<B, 1, Int> {
-    let shape = [times.len()];
-    match shape[0] {
-        0 => Tensor::empty(shape, (device, DType::I32)),
-        _ => Tensor::from_data(TensorData::new(times.to_vec(), shape), (device, DType::I32)),
-    }
+    upload_ints(times.len(), device, |first, to| to.copy_from_slice(&times[first..][..to.len()]))
 }
 
 /// Ages of edges by the times of the nodes at both ends, destinations first.

@@ -131,6 +131,36 @@ pub fn probe_cuda() -> Result<usize, String> {
     }
 }
 
+/// The context that CubeCL uses on a CUDA device. It is never given back, as CubeCL gives none back: where nobody else
+/// held it, the device would start anew for whoever asks next.
+#[cfg(feature = "cuda")]
+pub(crate) fn context_of(index: usize) -> Result<cudarc::driver::sys::CUcontext, cudarc::driver::DriverError> {
+    use cudarc::driver::result::{device, primary_ctx};
+    // SAFETY: the driver says whether the device exists, and keeps its primary context until the process ends.
+    unsafe { primary_ctx::retain(device::get(index as i32)?) }
+}
+
+/// Makes that context the one of this thread.
+#[cfg(feature = "cuda")]
+pub(crate) fn make_current(index: usize) -> Result<(), cudarc::driver::DriverError> {
+    // SAFETY: the context is kept, as above.
+    unsafe { cudarc::driver::result::ctx::set_current(context_of(index)?) }
+}
+
+/// Number of a CUDA device; `None` of others.
+pub(crate) fn cuda_index<D: 'static>(device: &D) -> Option<usize> {
+    #[cfg(feature = "cuda")]
+    {
+        let device = (device as &dyn std::any::Any).downcast_ref::<burn_cuda::CudaDevice>()?;
+        Some(device.index)
+    }
+    #[cfg(not(feature = "cuda"))]
+    {
+        let _ = device;
+        None
+    }
+}
+
 /// The default Vulkan adapter, or why there is none. The first call sets the device up for the process; later calls
 /// give the same answer.
 ///

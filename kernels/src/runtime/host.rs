@@ -3,20 +3,32 @@
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::IntTensor;
 use burn::tensor::{DType, Int, Tensor, TensorData};
-use rayon::prelude::*;
+
+use super::upload::upload_ints;
 
 /// Uploads positions among entries: as i64 where they are `wide`, else as i32.
-pub(crate) fn int_tensor<B: Backend>(mut values: Vec<i64>, wide: bool, device: &B::Device) -> IntTensor<B> {
-    if wide {
-        if values.is_empty() {
-            // As `index_tensor` does.
-            values.push(0);
-        }
-        let len = values.len();
-        let data = TensorData::new(values, [len]);
-        return Tensor::<B, 1, Int>::from_data(data, (device, DType::I64)).into_primitive();
-    }
-    index_tensor::<B>(values.into_par_iter().with_min_len(1 << 14).map(|v| v as i32).collect(), device)
+pub(crate) fn int_tensor<B: Backend>(values: &[i64], wide: bool, device: &B::Device) -> IntTensor<B> {
+    converted::<B, i64>(values, wide, device, |value| value)
+}
+
+/// Uploads what `convert` makes of each value: as i64 where they are `wide`, else as i32. As of [`index_tensor`], one
+/// unused element stands for none.
+pub(crate) fn converted<B: Backend, T: Copy + Sync>(
+    values: &[T],
+    wide: bool,
+    device: &B::Device,
+    convert: impl Fn(T) -> i64 + Sync,
+) -> IntTensor<B> {
+    let len = values.len().max(1);
+    let tensor = match wide {
+        true => upload_ints::<B, i64>(len, device, |first, to| {
+            to.iter_mut().zip(&values[first..]).for_each(|(to, &value)| *to = convert(value));
+        }),
+        false => upload_ints::<B, i32>(len, device, |first, to| {
+            to.iter_mut().zip(&values[first..]).for_each(|(to, &value)| *to = convert(value) as i32);
+        }),
+    };
+    tensor.into_primitive()
 }
 
 /// The values of an integer tensor.

@@ -75,16 +75,9 @@ crate::runtime::backends::impl_for_devices! { MemoryBackend =>
 
     fn available_memory(device: &Self::Device) -> Option<u64> {
         #[cfg(feature = "cuda")]
-        if let Some(device) = (device as &dyn std::any::Any).downcast_ref::<burn_cuda::CudaDevice>() {
-            use cudarc::driver::result::{ctx, device as driver, mem_get_info, primary_ctx};
-            let device = driver::get(device.index.try_into().ok()?).ok()?;
-            // SAFETY: the context is the one that CubeCL uses, too; it is given back after the question.
-            return unsafe {
-                let context = primary_ctx::retain(device).ok()?;
-                let free = ctx::set_current(context).ok().and_then(|()| mem_get_info().ok());
-                let _ = primary_ctx::release(device);
-                free.map(|(free, _)| free as u64)
-            };
+        if let Some(index) = super::device::cuda_index(device) {
+            let free = super::device::make_current(index).and_then(|()| cudarc::driver::result::mem_get_info());
+            return free.ok().map(|(free, _)| free as u64);
         }
         let _ = device;
         None

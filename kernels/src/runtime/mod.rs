@@ -14,9 +14,11 @@ pub(crate) mod host;
 pub(crate) mod launch;
 pub(crate) mod lists;
 pub(crate) mod memory;
+pub(crate) mod page_locked;
 pub(crate) mod prims;
 pub(crate) mod rows;
 pub(crate) mod start_gradient;
 #[cfg(feature = "testing")]
 pub(crate) mod switches;
 pub(crate) mod turn;
+pub(crate) mod upload;

@@ -28,6 +28,7 @@ mod sums;
 mod support;
 mod training;
 mod trees;
+mod uploads;
 mod wide;
 
 /// Mesa's software driver does not optimise kernels then. There are many here and none runs for long, so that the whole
@@ -55,6 +56,7 @@ fn main() -> ExitCode {
         training::trials(),
         exchanges::trials(),
         prims::trials(),
+        uploads::trials(),
         sampling::trials(),
         trees::trials(),
     ];

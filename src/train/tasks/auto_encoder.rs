@@ -216,7 +216,8 @@ pub fn run<B: GraphBackend>(
         _ => {
             // What is written is made of all edges.
             drop((z, task));
-            open(&dataset.graph, features, rank)?.0.embed_all(&model, rank)?
+            let (all, _) = open(&dataset.graph, features, rank)?;
+            timed("embedding all nodes over all edges", || all.embed_all(&model, rank))?
         }
     };
     let Some(Led { session, loss, seconds_per_epoch, .. }) = led else { return Ok(None) };

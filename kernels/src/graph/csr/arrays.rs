@@ -7,7 +7,8 @@ use rayon::prelude::*;
 use super::error::CsrError;
 use super::spans::{RowBounds, check_spans, reverse_spans};
 use super::topology::{LONG_ROW, Topology, is_wide};
-use crate::runtime::host::{index_tensor, int_tensor};
+use crate::runtime::host::{converted, index_tensor, int_tensor};
+use crate::runtime::upload::large_index_tensor;
 
 /// The checked arrays of an adjacency and of its reverse, for a thread to make while the device is busy: what is left
 /// to do is to upload them.
@@ -93,7 +94,7 @@ impl DirectionShape {
         let mut next = || lists.next().unwrap_or_else(|| unreachable!("a list comes back for each that was given"));
         let (row_ptr, col_idx, long_rows) = (next(), next(), next());
         let DirectionShape { num_rows, num_cols, num_edges, num_entries, num_long, spans, wide } = self;
-        let row_ptr = wide.map_or(row_ptr, |values| int_tensor::<B>(values, true, device));
+        let row_ptr = wide.map_or(row_ptr, |values| int_tensor::<B>(&values, true, device));
         Topology { row_ptr, col_idx, spans, num_rows, num_cols, num_edges, num_entries, long_rows, num_long }
     }
 }
@@ -124,18 +125,16 @@ impl Direction {
         // A list ends where the next one starts.
         let last = [end.last().copied().unwrap_or(0)];
         let bounds = start.par_iter().chain(if spans { end } else { &last });
-        let is_long = |&(start, end): &(&u64, &u64)| (end - start) as usize > LONG_ROW;
-        let of_rows = || start.par_iter().zip(end);
         Self {
             row_ptr: match is_wide(col_idx.len()) {
                 true => RowPtr::Wide(bounds.map(|&p| p as i64).collect()),
                 false => RowPtr::Narrow(bounds.map(|&p| p as i32).collect()),
             },
             col_idx: col_idx.par_iter().map(|&c| c as i32).collect(),
-            long_rows: of_rows().enumerate().filter(|(_, row)| is_long(row)).map(|(i, _)| i as i32).collect(),
+            long_rows: long_rows(rows),
             num_rows: rows.len(),
             num_cols,
-            num_edges: of_rows().map(|(start, end)| (end - start) as usize).sum(),
+            num_edges: start.par_iter().zip(end).map(|(start, end)| (end - start) as usize).sum(),
             spans,
         }
     }
@@ -154,8 +153,15 @@ impl Direction {
     pub fn upload<B: Backend>(self, device: &B::Device) -> Topology<IntTensor<B>> {
         let mut lists = Vec::new();
         let shape = self.take_lists(&mut lists);
-        shape.topology::<B>(&mut lists.into_iter().map(|list| index_tensor::<B>(list, device)), device)
+        shape.topology::<B>(&mut lists.into_iter().map(|list| large_index_tensor::<B>(list, device)), device)
     }
+}
+
+/// [`Topology::long_rows`].
+fn long_rows(rows: RowBounds<'_>) -> Vec<i32> {
+    let is_long = |(start, end): (&u64, &u64)| (end - start) as usize > LONG_ROW;
+    let rows = rows.start.par_iter().zip(rows.end).map(is_long).enumerate();
+    rows.filter_map(|(row, is_long)| is_long.then_some(row as i32)).collect()
 }
 
 /// Positions of `keys` grouped by key, each group in ascending order, and where groups start.
@@ -220,12 +226,25 @@ pub(super) fn reverse_host(rows: RowBounds<'_>, col_idx: &[u32], num_cols: usize
     (reverse_ptr, reverse_idx)
 }
 
-/// Uploads rows one behind the other.
+/// Uploads rows one behind the other, from where their lists lie.
 pub(super) fn upload<B: Backend>(
     row_ptr: &[u64],
     col_idx: &[u32],
     num_cols: usize,
     device: &B::Device,
 ) -> Topology<IntTensor<B>> {
-    Direction::new(RowBounds::lists(row_ptr), col_idx, num_cols).upload::<B>(device)
+    let (rows, num_edges) = (RowBounds::lists(row_ptr), col_idx.len());
+    let long_rows = long_rows(rows);
+    let num_long = long_rows.len();
+    Topology {
+        row_ptr: converted::<B, u64>(row_ptr, is_wide(num_edges), device, |position| position as i64),
+        col_idx: converted::<B, u32>(col_idx, false, device, i64::from),
+        spans: false,
+        num_rows: rows.len(),
+        num_cols,
+        num_edges,
+        num_entries: num_edges,
+        long_rows: index_tensor::<B>(long_rows, device),
+        num_long,
+    }
 }

@@ -45,8 +45,8 @@ impl<B: Backend> Csr<B> {
         put_in_order(&mut entries, &Host::of::<B>(to));
         let ids = self.parts.edge_ids.as_ref().map(to_host::<B>);
         let edge = |entry: u64| ids.as_ref().map_or(entry as i64, |ids| ids[entry as usize]);
-        let edges = entries.into_iter().map(edge).collect();
-        int_tensor::<B>(edges, is_wide(from.num_entries), &B::int_device(&from.col_idx))
+        let edges: Vec<i64> = entries.into_iter().map(edge).collect();
+        int_tensor::<B>(&edges, is_wide(from.num_entries), &B::int_device(&from.col_idx))
     }
 
     /// How the reverse finds the entries of this direction, which tell of several in a row which one it was.
@@ -73,7 +73,7 @@ impl<B: Backend> Csr<B> {
                 let cols: Vec<u32> = entries.iter().map(|&entry| host.col_idx[entry]).collect();
                 group_by(&cols, of.num_cols).1.into_iter().map(|at| entries[at as usize] as i64).collect()
             };
-            int_tensor::<B>(ids, is_wide(reverse.num_entries), &B::int_device(&of.col_idx))
+            int_tensor::<B>(&ids, is_wide(reverse.num_entries), &B::int_device(&of.col_idx))
         });
         if reverse.spans { EdgeIds::OfRows(ids.clone()) } else { EdgeIds::OfEntries(ids.clone()) }
     }

@@ -195,8 +195,8 @@ impl<B: Backend> Csr<B> {
         let (row_ptr, edges) = group_by(destinations, num_rows);
         let col_idx: Vec<u32> = edges.par_iter().map(|&edge| sources[edge as usize]).collect();
         let csr = Self::from_host(&row_ptr, &col_idx, num_cols, device)?;
-        let edges = edges.into_iter().map(|edge| edge as i64).collect();
-        let edge_ids = Some(int_tensor::<B>(edges, is_wide(col_idx.len()), device));
+        let edges: Vec<i64> = edges.into_iter().map(|edge| edge as i64).collect();
+        let edge_ids = Some(int_tensor::<B>(&edges, is_wide(col_idx.len()), device));
         let CsrParts { forward, reverse, .. } = Arc::into_inner(csr.parts).expect("nobody else holds a new adjacency");
         Ok(Self::with_ids(forward, reverse.into_inner(), edge_ids))
     }

@@ -6,14 +6,16 @@ use burn::tensor::DType;
 use burn::tensor::ops::IntTensor;
 
 use super::RowBufferBackend;
+use crate::runtime::device::cuda_index;
 use crate::runtime::host::index_tensor;
+use crate::runtime::page_locked::PageLocked;
 
 /// A matrix in page-locked host memory under an address that kernels read, too.
 ///
 /// Kernels get it as what lies behind a small tensor of theirs: addresses of host and device are one space where this
 /// works at all, which is on CUDA.
 pub struct PinnedRows<B: RowBufferBackend> {
-    memory: Locked,
+    memory: PageLocked,
     /// A tensor of the device from which the distance is counted.
     anchor: IntTensor<B>,
     /// Elements from the anchor to the first row.
@@ -45,7 +47,7 @@ impl<B: RowBufferBackend> PinnedRows<B> {
         let Some(address) = B::int_address(&anchor) else {
             return Err("kernels of this device do not read host memory".into());
         };
-        let mut memory = Locked::new(rows * width * dtype.size(), index(device))?;
+        let mut memory = PageLocked::new(rows * width * dtype.size(), cuda_index(device).unwrap_or_default())?;
         fill(memory.bytes());
         let distance = memory.address().wrapping_sub(address) as i64;
         // Vectors of 16 bytes are read.
@@ -75,26 +77,12 @@ impl<B: RowBufferBackend> PinnedRows<B> {
 
     /// Bytes of page-locked memory.
     pub fn bytes(&self) -> usize {
-        self.memory.len
+        self.memory.len()
     }
 
     /// Copies the first `rows` rows to an address of the device that has room for them.
     pub(super) fn copy_to(&self, address: u64, rows: usize) -> Result<(), String> {
-        #[cfg(feature = "cuda")]
-        {
-            let bytes = rows * self.width * self.dtype.size();
-            // SAFETY: there are as many bytes, which nobody writes.
-            let from = unsafe { std::slice::from_raw_parts(self.memory.start, bytes) };
-            let copied = make_current(self.memory.device)
-                // SAFETY: the caller's buffer has room, and nothing else is under way.
-                .and_then(|()| unsafe { cudarc::driver::result::memcpy_htod_sync(address, from) });
-            copied.map_err(|error| format!("{error:?}"))
-        }
-        #[cfg(not(feature = "cuda"))]
-        {
-            let _ = (address, rows);
-            Err("this build has no CUDA support (feature `cuda`)".into())
-        }
+        self.memory.copy_to(address, rows * self.width * self.dtype.size())
     }
 
     pub(crate) fn anchor(&self) -> &IntTensor<B> {
@@ -111,75 +99,4 @@ impl<B: RowBufferBackend> Drop for PinnedRows<B> {
         // Kernels that read the rows may be under way. A device that has failed reads nothing.
         let _ = B::sync(&self.device);
     }
-}
-
-/// Page-locked memory.
-struct Locked {
-    start: *mut u8,
-    len: usize,
-    /// Number of the device whose context it belongs to.
-    #[cfg(feature = "cuda")]
-    device: usize,
-}
-
-// SAFETY: plain bytes; nobody writes them once they are filled.
-unsafe impl Send for Locked {}
-// SAFETY: as above.
-unsafe impl Sync for Locked {}
-
-impl Locked {
-    #[cfg(feature = "cuda")]
-    fn new(len: usize, device: usize) -> Result<Self, String> {
-        use cudarc::driver::{result, sys};
-        let flags = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP;
-        let locked = make_current(device).and_then(|()| {
-            // SAFETY: a context is current; the memory is given back once, on drop.
-            unsafe { result::malloc_host(len.max(1), flags) }
-        });
-        match locked {
-            Ok(start) => Ok(Self { start: start.cast(), len, device }),
-            Err(error) => Err(format!("the system does not lock {len} bytes of memory: {error:?}")),
-        }
-    }
-
-    #[cfg(not(feature = "cuda"))]
-    fn new(_len: usize, _device: usize) -> Result<Self, String> {
-        Err("this build has no CUDA support (feature `cuda`)".into())
-    }
-
-    fn address(&self) -> u64 {
-        self.start as u64
-    }
-
-    fn bytes(&mut self) -> &mut [u8] {
-        // SAFETY: `len` bytes from `start` on are ours, and nobody else has them yet.
-        unsafe { std::slice::from_raw_parts_mut(self.start, self.len) }
-    }
-}
-
-impl Drop for Locked {
-    fn drop(&mut self) {
-        #[cfg(feature = "cuda")]
-        if make_current(self.device).is_ok() {
-            // SAFETY: `start` came from `malloc_host`.
-            let _ = unsafe { cudarc::driver::result::free_host(self.start.cast()) };
-        }
-    }
-}
-
-/// Makes the context current that CubeCL uses.
-#[cfg(feature = "cuda")]
-fn make_current(index: usize) -> Result<(), cudarc::driver::DriverError> {
-    use cudarc::driver::result::{ctx, device, primary_ctx};
-    // SAFETY: the device exists, since a tensor lies on it; its primary context lives as long as CubeCL's client.
-    unsafe { ctx::set_current(primary_ctx::retain(device::get(index as i32)?)?) }
-}
-
-/// Number of a CUDA device; 0 of others.
-fn index<D: 'static>(_device: &D) -> usize {
-    #[cfg(feature = "cuda")]
-    if let Some(device) = (_device as &dyn std::any::Any).downcast_ref::<burn_cuda::CudaDevice>() {
-        return device.index;
-    }
-    0
 }

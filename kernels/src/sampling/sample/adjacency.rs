@@ -6,6 +6,7 @@ use burn::tensor::ops::IntTensor;
 use super::doubles;
 use crate::runtime::check;
 use crate::runtime::host::index_tensor;
+use crate::runtime::upload::large_index_tensor;
 use crate::sampling::backend::{SampleBackend, WeightWords, Words};
 use crate::sampling::row_buffer::PinnedRows;
 
@@ -105,7 +106,7 @@ impl<B: SampleBackend> Stored<B> {
             };
             return Ok(Stored::Pinned(PinnedRows::new([len, 1], DType::F32, device, fill)?));
         }
-        Ok(Stored::Device(index_tensor::<B>(all().map(|word| word as i32).collect(), device)))
+        Ok(Stored::Device(large_index_tensor::<B>(all().map(|word| word as i32).collect(), device)))
     }
 
     /// As kernels read them.

@@ -7,6 +7,7 @@ use rayon::prelude::*;
 
 use super::HistogramBackend;
 use crate::runtime::host::index_tensor;
+use crate::runtime::upload::large_index_tensor;
 
 /// Features whose bins share a word.
 pub(crate) const TILE_FEATURES: usize = 4;
@@ -163,9 +164,9 @@ impl<B: HistogramBackend> TreeBins<B> {
         let storage = Storage::Dense(DenseParts {
             num_tiles: tiles.len(),
             num_wide: wide_features.len() / 2,
-            words: index_tensor::<B>(tiled, device),
+            words: large_index_tensor::<B>(tiled, device),
             tiles: index_tensor::<B>(of_tiles, device),
-            wide: index_tensor::<B>(wide, device),
+            wide: large_index_tensor::<B>(wide, device),
             wide_features: index_tensor::<B>(wide_features, device),
             places,
         });
@@ -208,8 +209,8 @@ impl<B: HistogramBackend> TreeBins<B> {
         };
         left_out.iter().zip(num_bin).for_each(|(&bin, &num_bin)| check_bin(OP, bin, num_bin));
         let storage = Storage::Sparse(SparseParts {
-            row_ptr: index_tensor::<B>(row_ptr.iter().map(|&at| at as i32).collect(), device),
-            entries: index_tensor::<B>(entries.iter().map(place).collect(), device),
+            row_ptr: large_index_tensor::<B>(row_ptr.iter().map(|&at| at as i32).collect(), device),
+            entries: large_index_tensor::<B>(entries.iter().map(place).collect(), device),
             num_entries: entries.len(),
         });
         let left_out: Vec<Option<u32>> = left_out.iter().map(|&bin| Some(bin)).collect();

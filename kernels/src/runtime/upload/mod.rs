@@ -1,0 +1,151 @@
+//! Large arrays from host memory to a device.
+//!
+//! What CubeCL is given to upload one thread copies to other memory, of new pages for what is large, from where the
+//! driver copies it once more into page-locked memory of its own: about 1 GB/s in all. On CUDA large arrays go another
+//! way: a few threads write them piece by piece into page-locked memory, from where the device fetches a piece while
+//! others are written. Nothing is in host memory a second time, and what lies in a mapped file is read by all of them.
+
+#[cfg(feature = "cuda")]
+mod cuda;
+#[cfg(any(feature = "cuda", test))]
+mod pieces;
+
+use std::any::Any;
+
+use burn::tensor::backend::Backend;
+use burn::tensor::ops::IntTensor;
+use burn::tensor::{DType, Element, Int, Tensor, TensorData};
+use bytemuck::Pod;
+use rayon::prelude::*;
+
+use super::device::cuda_index;
+use super::host::index_tensor;
+
+/// Bytes that one thread writes and the device fetches at a time. Fewer in all go CubeCL's way, on which the host does
+/// not wait for the device.
+pub const PIECE: usize = 4 << 20;
+
+/// Elements of a task where all are written to memory of the host.
+const TASK: usize = 1 << 16;
+
+/// Writes some bytes of an array; it gets the position of the first.
+type Fill<'a> = dyn Fn(usize, &mut [u8]) + Sync + 'a;
+
+/// Uploads an array whose elements `fill` writes, on several threads: it gets the position of the first one and room
+/// for that and those behind it, and may find other values there.
+///
+/// On CUDA, large arrays go through page-locked memory, and the host waits for all that the device has to do: it is for
+/// what a run begins with.
+///
+/// # Example
+/// ```
+/// use burn_flex::Flex;
+/// use graphsieve_kernels::upload;
+/// let halves = |first: usize, to: &mut [f32]| to.iter_mut().zip(first..).for_each(|(to, at)| *to = at as f32 / 2.0);
+/// let x = upload::<Flex, f32, 2>([2, 2], &Default::default(), halves);
+/// assert_eq!(x.into_data().to_vec::<f32>().unwrap(), [0.0, 0.5, 1.0, 1.5]);
+/// ```
+pub fn upload<B: Backend, E: Element + Pod, const D: usize>(
+    shape: [usize; D],
+    device: &B::Device,
+    fill: impl Fn(usize, &mut [E]) + Sync,
+) -> Tensor<B, D> {
+    let (len, options): (usize, _) = (shape.iter().product(), (device, E::dtype()));
+    if len == 0 {
+        // No device takes a copy of nothing.
+        return Tensor::empty(shape, options);
+    }
+    let there = in_pieces::<B, D>(shape, E::dtype(), device, &bytes_of(&fill));
+    there.unwrap_or_else(|| Tensor::from_data(TensorData::new(written(len, &fill), shape), options))
+}
+
+/// [`upload`] of values that are there already.
+pub fn upload_data<B: Backend, const D: usize>(data: TensorData, device: &B::Device) -> Tensor<B, D> {
+    let (shape, dtype) = (data.shape.dims::<D>(), data.dtype);
+    let bytes = data.as_bytes();
+    let there = in_pieces::<B, D>(shape, dtype, device, &|first, to| to.copy_from_slice(&bytes[first..][..to.len()]));
+    there.unwrap_or_else(|| Tensor::from_data(data, (device, dtype)))
+}
+
+/// [`upload`] of a vector of integers.
+///
+/// # Example
+/// ```
+/// use burn_flex::Flex;
+/// use graphsieve_kernels::upload_ints;
+/// let values = [5, 6, 7];
+/// let fill = |first: usize, to: &mut [i32]| to.copy_from_slice(&values[first..][..to.len()]);
+/// let x = upload_ints::<Flex, i32>(values.len(), &Default::default(), fill);
+/// assert_eq!(x.into_data().to_vec::<i32>().unwrap(), [5, 6, 7]);
+/// ```
+pub fn upload_ints<B: Backend, E: Element + Pod>(
+    len: usize,
+    device: &B::Device,
+    fill: impl Fn(usize, &mut [E]) + Sync,
+) -> Tensor<B, 1, Int> {
+    let options = (device, E::dtype());
+    if len == 0 {
+        return Tensor::empty([0], options);
+    }
+    let there = ints_in_pieces::<B>(len, E::dtype(), device, &bytes_of(&fill)).map(Tensor::from_primitive);
+    there.unwrap_or_else(|| Tensor::from_data(TensorData::new(written(len, &fill), [len]), options))
+}
+
+/// [`upload_ints`] of ids that are there already; an empty list becomes one unused element, as of [`index_tensor`].
+pub(crate) fn large_index_tensor<B: Backend>(values: Vec<i32>, device: &B::Device) -> IntTensor<B> {
+    let bytes: &[u8] = bytemuck::cast_slice(&values);
+    let fill = |first: usize, to: &mut [u8]| to.copy_from_slice(&bytes[first..][..to.len()]);
+    let there = ints_in_pieces::<B>(values.len(), DType::I32, device, &fill);
+    there.unwrap_or_else(|| index_tensor::<B>(values, device))
+}
+
+/// The elements that `fill` writes, as bytes.
+fn bytes_of<E: Pod>(fill: &(impl Fn(usize, &mut [E]) + Sync)) -> impl Fn(usize, &mut [u8]) + Sync {
+    move |first: usize, bytes: &mut [u8]| fill(first / size_of::<E>(), bytemuck::cast_slice_mut(bytes))
+}
+
+/// What `fill` writes, in memory of the host.
+fn written<E: Pod + Send>(len: usize, fill: &(impl Fn(usize, &mut [E]) + Sync)) -> Vec<E> {
+    let mut values = bytemuck::zeroed_vec::<E>(len);
+    values.par_chunks_mut(TASK).enumerate().for_each(|(task, values)| fill(task * TASK, values));
+    values
+}
+
+/// Whether so many elements are copied by [`cross`].
+fn is_large<B: Backend>(len: usize, dtype: DType, device: &B::Device) -> bool {
+    len * dtype.size() >= PIECE && cuda_index(device).is_some()
+}
+
+/// A tensor of what `fill` writes, where it goes through page-locked memory.
+fn in_pieces<B: Backend, const D: usize>(
+    shape: [usize; D],
+    dtype: DType,
+    device: &B::Device,
+    fill: &Fill<'_>,
+) -> Option<Tensor<B, D>> {
+    if !is_large::<B>(shape.iter().product(), dtype, device) {
+        return None;
+    }
+    let tensor = Tensor::<B, D>::empty(shape, (device, dtype));
+    cross(&tensor.clone().into_primitive().tensor(), fill).then_some(tensor)
+}
+
+/// The same of integers.
+fn ints_in_pieces<B: Backend>(len: usize, dtype: DType, device: &B::Device, fill: &Fill<'_>) -> Option<IntTensor<B>> {
+    if !is_large::<B>(len, dtype, device) {
+        return None;
+    }
+    let tensor = Tensor::<B, 1, Int>::empty([len], (device, dtype)).into_primitive();
+    cross(&tensor, fill).then_some(tensor)
+}
+
+/// Lets `fill` write a new tensor on a CUDA device through page-locked memory; whether it did.
+fn cross(tensor: &dyn Any, fill: &Fill<'_>) -> bool {
+    #[cfg(feature = "cuda")]
+    return cuda::cross(tensor, fill);
+    #[cfg(not(feature = "cuda"))]
+    {
+        let _ = (tensor, fill);
+        false
+    }
+}

@@ -1,0 +1,107 @@
+//! Arrays that cross to a device in pieces, on every backend of the build.
+
+use burn::backend::Autodiff;
+use burn::tensor::backend::Backend;
+use burn::tensor::{BasicOps, DType, Element, ElementConversion, Tensor, TensorData};
+use bytemuck::Pod;
+use graphsieve_kernels::testing::harness::Trial;
+use graphsieve_kernels::{GraphBackend, UPLOAD_PIECE, on_every_backend, upload, upload_data, upload_ints};
+use half::{bf16, f16};
+
+/// The trials of this file.
+pub fn trials() -> Vec<Trial> {
+    on_every_backend!(
+        "uploads";
+        floats_arrive_around_the_bounds_of_pieces,
+        integers_arrive_around_the_bounds_of_pieces,
+        rows_of_any_width_arrive,
+        what_is_uploaded_comes_behind_what_was_asked_for_before,
+    )
+}
+
+/// Numbers of elements around no piece, one, and several.
+fn lengths<E>() -> [usize; 6] {
+    let piece = UPLOAD_PIECE / size_of::<E>();
+    [0, 1, piece - 1, piece, piece + 1, 3 * piece + 5]
+}
+
+/// Whole numbers that every type holds.
+fn value(at: usize) -> u8 {
+    (at % 127) as u8
+}
+
+fn fill<E: Element>(first: usize, to: &mut [E]) {
+    to.iter_mut().zip(first..).for_each(|(to, at)| *to = value(at).elem());
+}
+
+fn assert_arrived<B: Backend, K: BasicOps<B>, E: Element + PartialEq, const D: usize>(
+    tensor: Tensor<B, D, K>,
+    shape: [usize; D],
+) {
+    let what = format!("{shape:?} of {:?}", E::dtype());
+    assert!(tensor.dims() == shape && tensor.dtype() == E::dtype(), "{what}");
+    if shape.contains(&0) {
+        // No device gives back nothing.
+        return;
+    }
+    let data = tensor.into_data();
+    let is_value = |(&found, at): (&E, usize)| found == value(at).elem::<E>();
+    assert!(data.as_slice::<E>().unwrap().iter().zip(0..).all(is_value), "{what}");
+}
+
+fn check_floats<B: GraphBackend, E: Element + Pod + PartialEq>(device: &B::Device) {
+    if !B::supports_dtype(device, E::dtype()) {
+        return;
+    }
+    for len in lengths::<E>() {
+        assert_arrived::<_, _, E, 1>(upload::<B, E, 1>([len], device, fill), [len]);
+        assert_arrived::<_, _, E, 1>(upload::<Autodiff<B>, E, 1>([len], device, fill), [len]);
+    }
+}
+
+fn check_integers<B: GraphBackend, E: Element + Pod + PartialEq>(device: &B::Device) {
+    for len in lengths::<E>() {
+        assert_arrived::<_, _, E, 1>(upload_ints::<B, E>(len, device, fill), [len]);
+    }
+}
+
+fn floats_arrive_around_the_bounds_of_pieces<B: GraphBackend>(device: &B::Device) {
+    check_floats::<B, f32>(device);
+    check_floats::<B, f16>(device);
+    check_floats::<B, bf16>(device);
+}
+
+fn integers_arrive_around_the_bounds_of_pieces<B: GraphBackend>(device: &B::Device) {
+    check_integers::<B, i32>(device);
+    check_integers::<B, u32>(device);
+    if B::supports_dtype(device, DType::I64) {
+        check_integers::<B, i64>(device);
+    }
+}
+
+/// Rows that CUDA keeps with gaps between them and without, and rows that are longer than a piece.
+fn rows_of_any_width_arrive<B: GraphBackend>(device: &B::Device) {
+    let longest = UPLOAD_PIECE / size_of::<f32>() + 1;
+    for width in [1, 3, 100, 128, 129, longest] {
+        let shape = [2 * longest / width + 3, width];
+        assert_arrived::<_, _, f32, 2>(upload::<B, f32, 2>(shape, device, fill), shape);
+        let mut values = vec![0f32; shape[0] * shape[1]];
+        fill(0, &mut values);
+        assert_arrived::<_, _, f32, 2>(upload_data::<B, 2>(TensorData::new(values, shape), device), shape);
+    }
+}
+
+/// Memory that is handed out again may still be read by what is queued.
+fn what_is_uploaded_comes_behind_what_was_asked_for_before<B: GraphBackend>(device: &B::Device) {
+    let shape = [UPLOAD_PIECE / 2, 2];
+    let sums: Vec<Tensor<B, 2>> = (0..6)
+        .map(|round| {
+            let x = upload::<B, f32, 2>(shape, device, |_, to| to.fill(round as f32));
+            x.clone() + x
+        })
+        .collect();
+    for (round, sum) in sums.into_iter().enumerate() {
+        let data = sum.into_data();
+        assert!(data.as_slice::<f32>().unwrap().iter().all(|&v| v == 2.0 * round as f32), "round {round}");
+    }
+}
