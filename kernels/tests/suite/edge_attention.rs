@@ -291,7 +291,7 @@ pub fn edges_match_the_oracle_between_selected_nodes<B: GraphBackend>(device: &B
             (&rows[0], &cols[3], values(4)),
             (&rows[3], &cols[1], timed(2, Ages::OfEdges, true, 2)),
             (&rows[1], &cols[0], timed(1, Ages::OfNodes, false, 2)),
-            (&rows[2], &cols[0], values(1)),
+            (&rows[2], &cols[0], values(4)),
         ] {
             check_between::<B>(&f, Some([rows, cols]), (2, 6), carries, (Dtype::F32, Dropped::Both), device);
         }
