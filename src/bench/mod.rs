@@ -117,12 +117,22 @@ pub fn run<B: GraphBackend + MemoryBackend>(
         let help = "operators are measured with one head and with four";
         return Err(usage("--channels", "a multiple of 4, above 0", &options.channels.to_string(), help));
     }
+    // What does not fit is refused before anything is measured.
+    let dataset = match work {
+        Work::ParallelGat => None,
+        _ => {
+            note(&format!("reading {}", options.data.display()));
+            Some(Dataset::open(&options.data)?)
+        }
+    };
+    if let (Some(dataset), Work::Kernels | Work::Messages) = (&dataset, work) {
+        inputs::choose(&dataset.graph, options)?;
+    }
     note("measuring the copy bandwidth");
     let bandwidth = copy::bandwidth::<B>(&options.device, options.runs, device)?;
-    let (graph, rows) = if work == Work::ParallelGat {
-        parallel_gat::measure::<B>(options, device, note)?
-    } else {
-        on_data::<B>(work, options, bandwidth, device, note)?
+    let (graph, rows) = match &dataset {
+        Some(dataset) => on_data::<B>(work, dataset, options, bandwidth, device, note)?,
+        None => parallel_gat::measure::<B>(options, device, note)?,
     };
     Ok(Report {
         work,
@@ -139,18 +149,17 @@ pub fn run<B: GraphBackend + MemoryBackend>(
 /// Work on a data directory.
 fn on_data<B: GraphBackend + MemoryBackend>(
     work: Work,
+    dataset: &Dataset,
     options: &BenchOptions,
     bandwidth: f64,
     device: &B::Device,
     note: Note,
 ) -> Result<(GraphFacts, Vec<Row>)> {
-    note(&format!("reading {}", options.data.display()));
-    let dataset = Dataset::open(&options.data)?;
     match work {
-        Work::Kernels => operators::measure::<B>(&dataset, options, bandwidth, device, note),
-        Work::Messages => messages::measure::<B>(&dataset, options, bandwidth, device, note),
-        Work::Inference => epochs::inference::<B>(&dataset, options, bandwidth, device, note),
-        Work::Stage1 | Work::Stage2 => epochs::training::<B>(work, &dataset, options, device, note),
+        Work::Kernels => operators::measure::<B>(dataset, options, bandwidth, device, note),
+        Work::Messages => messages::measure::<B>(dataset, options, bandwidth, device, note),
+        Work::Inference => epochs::inference::<B>(dataset, options, bandwidth, device, note),
+        Work::Stage1 | Work::Stage2 => epochs::training::<B>(work, dataset, options, device, note),
         Work::ParallelGat => parallel_gat::measure::<B>(options, device, note),
     }
 }

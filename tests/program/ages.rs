@@ -23,7 +23,7 @@ const LATER: i64 = 50;
 
 fn config(dir: &Path, kind: TimeEncodingKind) -> Stage2Config {
     let mut config = stage2(dir, Stage2Input::Features);
-    (config.model.time_encoding, config.model.time_frequencies, config.train.epochs) = (kind, 4, 6);
+    (config.model.time_encoding, config.model.time_frequencies, config.train.epochs) = (kind, 4, 3);
     config
 }
 

@@ -419,7 +419,7 @@ fn a_training_on_the_latest_sampled_payments_does_not_depend_on_what_comes_after
     let config = |dir: &Path| {
         let mut config = stage2(dir, Stage2Input::Features);
         (config.loader.mode, config.loader.draw) = (LoaderMode::Sampled, Draw::Latest);
-        (config.loader.fanouts, config.loader.batch_size, config.train.epochs) = (vec![3, 2], 96, 6);
+        (config.loader.fanouts, config.loader.batch_size, config.train.epochs) = (vec![3, 2], 96, 3);
         config
     };
     let now = payments();

@@ -122,10 +122,10 @@ struct Spread {
 }
 
 impl Spread {
-    /// The mean of some seeds lies within four standard deviations of a mean of so many.
-    fn holds(&self, what: &str, values: &[f64]) {
+    /// The mean of some seeds lies within so many standard deviations of a mean of as many.
+    fn holds(&self, what: &str, values: &[f64], deviations: f64) {
         let mean = values.iter().sum::<f64>() / values.len() as f64;
-        let bound = 4.0 * self.deviation / (values.len() as f64).sqrt();
+        let bound = deviations * self.deviation / (values.len() as f64).sqrt();
         assert!((mean - self.mean).abs() <= bound, "{what}: {values:?}, mean {mean}, not {} ± {bound}", self.mean);
     }
 }
@@ -137,7 +137,7 @@ fn the_quickstart_is_as_good_as_it_was_over_seeds() {
     let sandbox = Sandbox::new();
     let config = repository("configs/quickstart.toml");
     let [mut held_out, mut trained_on, mut test] = [const { Vec::new() }; 3];
-    for seed in [1, 2, 3] {
+    for seed in [1, 2] {
         let keys = [format!("seed={seed}"), format!("data.path=data{seed}"), format!("output.dir=runs{seed}")];
         let set = keys.iter().flat_map(|key| ["--set", key.as_str()]);
         sandbox.succeeds(["--quiet", "train", config.to_str().unwrap(), "--device", "cpu"].into_iter().chain(set));
@@ -154,10 +154,10 @@ fn the_quickstart_is_as_good_as_it_was_over_seeds() {
             }
         }
     }
-    assert_eq!([held_out.len(), trained_on.len(), test.len()], [3; 3]);
-    Spread { mean: 0.7653, deviation: 0.0084 }.holds("edge AUC, held out", &held_out);
-    Spread { mean: 0.8503, deviation: 0.0056 }.holds("edge AUC, trained on", &trained_on);
-    Spread { mean: 0.9486, deviation: 0.0278 }.holds("ROC-AUC of test labels", &test);
+    assert_eq!([held_out.len(), trained_on.len(), test.len()], [2; 3]);
+    Spread { mean: 0.7653, deviation: 0.0084 }.holds("edge AUC, held out", &held_out, 3.2);
+    Spread { mean: 0.8503, deviation: 0.0056 }.holds("edge AUC, trained on", &trained_on, 3.2);
+    Spread { mean: 0.9486, deviation: 0.0278 }.holds("ROC-AUC of test labels", &test, 3.2);
 }
 
 /// A reproducible number below `bound` for the question `at`.
@@ -222,7 +222,7 @@ fn planted_classes_are_found_through_their_edges() {
         write_planted(&sandbox.path("graph.npz"), within);
         let config = repository("configs/cora-gcn.toml");
         let found = accuracies(&sandbox, &config, 5, &["data.path=graph.npz", "train.epochs=100"]);
-        spread.holds(&format!("{within} of 10 edges within classes"), &found);
+        spread.holds(&format!("{within} of 10 edges within classes"), &found, 4.0);
     }
 }
 
@@ -237,6 +237,6 @@ fn cora_is_classified_as_published() {
         [("gcn", 5, Spread { mean: 0.8181, deviation: 0.0051 }), ("gat", 3, Spread { mean: 0.8282, deviation: 0.0076 })]
     {
         let config = repository(&format!("configs/cora-{layer}.toml"));
-        spread.holds(layer, &accuracies(&sandbox, &config, seeds, &[&data]));
+        spread.holds(layer, &accuracies(&sandbox, &config, seeds, &[&data]), 4.0);
     }
 }

@@ -265,7 +265,7 @@ fn a_training_with_labels_does_not_depend_on_what_comes_after_it() {
             let (dir, data) = (tempfile::tempdir().unwrap(), dataset_with(payments, Leak::Nothing, ALL));
             data.write(&dir.path().join("data")).unwrap();
             let mut config = stage2(dir.path(), Stage2Input::Features);
-            (config.model.labels, config.loader.mode, config.train.epochs) = (labels, mode, 6);
+            (config.model.labels, config.loader.mode, config.train.epochs) = (labels, mode, 3);
             if mode == LoaderMode::Sampled {
                 (config.loader.draw, config.loader.fanouts, config.loader.batch_size) = (Draw::Latest, vec![3, 2], 96);
             }

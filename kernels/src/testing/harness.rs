@@ -154,10 +154,10 @@ const MOST_PROCESSES: usize = 8;
 
 /// Runs the trials that the arguments of the process select, and says which were ignored for what.
 ///
-/// The trials of a subject on a device are a process, in which they run one at a time; as many processes as there are
-/// cores, or as `--test-threads` says, run side by side. Threads of one process would wait for each other while the
-/// kernels of their device are compiled, and in Burn 0.21 they lose gradients of each other (see
-/// [`autodiff_turn`](crate::autodiff_turn)).
+/// The trials of a subject on a device are a process, in which they run one at a time. One process more than there are
+/// cores, as each waits for its device now and then, or as many as `--test-threads` says, run side by side. Threads of
+/// one process would wait for each other while the kernels of their device are compiled, and in Burn 0.21 they lose
+/// gradients of each other (see [`autodiff_turn`](crate::autodiff_turn)).
 pub fn run(trials: Vec<Trial>) -> ExitCode {
     run_with(trials, &[])
 }
@@ -175,8 +175,9 @@ pub fn run_with(mut trials: Vec<Trial>, variables: &[(&str, &str)]) -> ExitCode 
                     groups.push(own.into());
                 }
             }
-            let cores = || std::thread::available_parallelism().map_or(1, |cores| cores.get().min(MOST_PROCESSES));
-            let processes = arguments.test_threads.unwrap_or_else(cores).min(groups.len());
+            let cores = || std::thread::available_parallelism().map_or(1, |cores| cores.get());
+            let some = || MOST_PROCESSES.min(1 + cores());
+            let processes = arguments.test_threads.unwrap_or_else(some).min(groups.len());
             if processes > 1 && !arguments.list {
                 return processes::run(groups, processes, variables);
             }

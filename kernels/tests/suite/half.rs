@@ -7,6 +7,7 @@ use graphsieve_kernels::testing::Dtype;
 use graphsieve_kernels::testing::harness::{Requirement, Trial};
 use graphsieve_kernels::{GraphBackend, row_dots};
 
+use crate::support::turns;
 use crate::{
     attention, dense, edge_attention, gatv2, gatv2_ages, messages, passes, selection, self_loops, spans, spmm, sums,
     support,
@@ -73,8 +74,8 @@ in_both_types! {
     select_rows: |dtype, device| selection::check_selected::<B>(&[128, 5], dtype, device);
     restricted_spmm_and_attend: |dtype, device| selection::check_restrictions::<B>(&[(1, 1), (3, 3)], dtype, device);
     values_of_self_loops: self_loops::check_values::<B>;
-    sums_over_several_operators: |dtype, device| passes::check_sums::<B>(33, dtype, device);
-    sums_over_several_attentions: |dtype, device| sums::check_sums::<B>(34, dtype, device);
+    sums_over_several_operators: |dtype, device| passes::check_sums::<B>(turns, 33, dtype, device);
+    sums_over_several_attentions: |dtype, device| sums::check_sums::<B>(turns, 34, dtype, device);
 }
 
 /// That the device has no bf16.

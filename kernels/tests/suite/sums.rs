@@ -30,19 +30,19 @@ const HEADS: usize = 2;
 /// One matrix of features and one of scores feed several relations: whichever comes first in the backward pass, the
 /// others add to what it leaves.
 fn gradients_of_several_attentions_add_up<B: GraphBackend>(device: &B::Device) {
-    check_sums::<B>(12, Dtype::F32, device);
+    check_sums::<B>(orders, 12, Dtype::F32, device);
 }
 
-pub fn check_sums<B: GraphBackend>(width: usize, dtype: Dtype, device: &B::Device) {
+pub fn check_sums<B: GraphBackend>(orders: Orders, width: usize, dtype: Dtype, device: &B::Device) {
     for restricted in [false, true] {
-        check_sum::<B>(restricted, width, dtype, device);
+        check_sum::<B>(restricted, orders, width, dtype, device);
     }
 }
 
 /// What somebody makes of features, scores of destinations and scores of sources.
 type Attention<'a, B> = &'a dyn Fn(&[Tensor<Ad<B>, 2>; 3]) -> Tensor<Ad<B>, 1>;
 
-fn check_sum<B: GraphBackend>(restricted: bool, width: usize, dtype: Dtype, device: &B::Device) {
+fn check_sum<B: GraphBackend>(restricted: bool, orders: Orders, width: usize, dtype: Dtype, device: &B::Device) {
     // Every row names the first source, so several planes share its gradient; nobody names the last ones.
     let nodes = 640u32;
     let rows: Vec<Vec<u32>> = (0..nodes).map(|i| vec![0, (i * 7 + 1) % (nodes / 2)]).collect();
@@ -183,52 +183,60 @@ fn check_sum<B: GraphBackend>(restricted: bool, width: usize, dtype: Dtype, devi
     }
 }
 
+const ACTIVATIONS: [Activation; 3] = [Activation::Identity, Activation::Relu, Activation::Elu];
+
 /// Few and many columns, on and off the widths of vectors; no row, one, and enough for every step of the sum.
 fn the_gradient_of_a_bias_is_a_column_sum<B: GraphBackend>(device: &B::Device) {
     for width in [1, 5, 33, 128] {
-        for rows in [0, 1, 1000, 100_003] {
-            for activation in [Activation::Identity, Activation::Relu, Activation::Elu] {
-                check_bias::<B>([rows, width], activation, Dtype::F32, device);
-            }
+        for rows in [0, 1, 1000, 70_001] {
+            check_bias::<B>([rows, width], &ACTIVATIONS, Dtype::F32, device);
         }
     }
-    check_bias::<B>([700, 1100], Activation::Relu, Dtype::F32, device);
+    check_bias::<B>([700, 1100], &[Activation::Relu], Dtype::F32, device);
 }
 
 pub fn check_half_bias<B: GraphBackend>(dtype: Dtype, device: &B::Device) {
     for width in [1, 5, 33, 128] {
-        check_bias::<B>([1000, width], Activation::Elu, dtype, device);
+        check_bias::<B>([1000, width], &[Activation::Elu], dtype, device);
     }
 }
 
-fn check_bias<B: GraphBackend>([rows, width]: [usize; 2], activation: Activation, dtype: Dtype, device: &B::Device) {
-    let name = format!("combine {activation:?}, {rows} rows of {width}, {dtype:?}");
+fn check_bias<B: GraphBackend>(
+    [rows, width]: [usize; 2],
+    activations: &[Activation],
+    dtype: Dtype,
+    device: &B::Device,
+) {
     let xs = values_in(dtype, 131, rows * width);
     let bias_values = values_in(Dtype::F32, 132, width);
-    let x = up::<Ad<B>, 2>(&xs, [rows, width], dtype, device).require_grad();
-    let bias = up::<Ad<B>, 1>(&bias_values, [width], Dtype::F32, device).require_grad();
-    let out = combine(vec![x.clone()], Some(bias.clone()), 1.0, activation);
+    let given = up::<B, 2>(&xs, [rows, width], dtype, device);
     // A part of a wider matrix: its rows are apart.
     let padded = width + 3;
     let gs = values_in(dtype, 133, rows * padded);
     let wide = up::<B, 2>(&gs, [rows, if rows > 0 { padded } else { width }], dtype, device);
     let g = if rows > 0 { wide.slice([0..rows, 1..width + 1]) } else { wide };
-    let grads = backward_from(out, g);
-    let mut dx = vec![0.0; rows * width];
-    let (mut want, mut terms) = (vec![0.0; width], vec![0.0; width]);
-    for (k, dx) in dx.iter_mut().enumerate() {
-        let (row, c) = (k / width, k % width);
-        let y = xs[k] + bias_values[c];
-        let slope = match activation {
-            Activation::Identity => 1.0,
-            Activation::Relu => f64::from(u8::from(y > 0.0)),
-            Activation::Elu => y.min(0.0).exp(),
-        };
-        *dx = slope * gs[row * padded + 1 + c];
-        want[c] += *dx;
-        terms[c] += dx.abs();
+    for &activation in activations {
+        let name = format!("combine {activation:?}, {rows} rows of {width}, {dtype:?}");
+        let x = Tensor::<Ad<B>, 2>::from_inner(given.clone()).require_grad();
+        let bias = up::<Ad<B>, 1>(&bias_values, [width], Dtype::F32, device).require_grad();
+        let out = combine(vec![x.clone()], Some(bias.clone()), 1.0, activation);
+        let grads = backward_from(out, g.clone());
+        let mut dx = vec![0.0; rows * width];
+        let (mut want, mut terms) = (vec![0.0; width], vec![0.0; width]);
+        for (k, dx) in dx.iter_mut().enumerate() {
+            let (row, c) = (k / width, k % width);
+            let y = xs[k] + bias_values[c];
+            let slope = match activation {
+                Activation::Identity => 1.0,
+                Activation::Relu => f64::from(u8::from(y > 0.0)),
+                Activation::Elu => y.min(0.0).exp(),
+            };
+            *dx = slope * gs[row * padded + 1 + c];
+            want[c] += *dx;
+            terms[c] += dx.abs();
+        }
+        assert_close(&format!("{name}: dx"), &gradient::<B, 2>(&x, &grads), &dx, dtype, 2);
+        let got = gradient::<B, 1>(&bias, &grads);
+        assert_close_at_scale(&format!("{name}: dbias"), &got, &want, &terms, dtype, rows.max(1));
     }
-    assert_close(&format!("{name}: dx"), &gradient::<B, 2>(&x, &grads), &dx, dtype, 2);
-    let got = gradient::<B, 1>(&bias, &grads);
-    assert_close_at_scale(&format!("{name}: dbias"), &got, &want, &terms, dtype, rows.max(1));
 }

@@ -113,3 +113,11 @@ pub fn orders(n: usize) -> Vec<Vec<usize>> {
     };
     orders(last).into_iter().flat_map(with_last).collect()
 }
+
+/// Orders of `0..n`.
+pub type Orders = fn(usize) -> Vec<Vec<usize>>;
+
+/// Orders of `0..n` in which each is the first once and the last once: where all orders are checked with another type.
+pub fn turns(n: usize) -> Vec<Vec<usize>> {
+    (0..n).map(|first| (0..n).map(|k| (first + k) % n).collect()).collect()
+}

@@ -7,6 +7,7 @@ use graphsieve_kernels::testing::harness::{Requirement, Trial};
 use graphsieve_kernels::testing::with_wide_positions;
 use graphsieve_kernels::{GraphBackend, on_every_backend};
 
+use crate::support::turns;
 use crate::{attention, edge_attention, gatv2, messages, passes, selection, self_loops, spans, spmm, sums};
 
 /// A device that computes with what positions are stored in.
@@ -45,19 +46,19 @@ wide! {
     edge_softmax_by_source: |device| messages::check_by_source::<B>(&[3], Dtype::F32, device);
     lists_of_edges: messages::edges_keep_an_order_of_their_own::<B>;
     symmetric_adjacencies: messages::symmetric_rows_in_any_order_have_right_gradients::<B>;
-    spans: spans::spans_match_the_oracle::<B>;
+    spans: spans::check_wide::<B>;
     gat: attention::gat_matches_the_oracle_on_every_fixture::<B>;
     gat_of_wide_rows: |device| attention::check_very_wide::<B>(&[(2, 515)], device);
     attend_inputs: attention::attended_inputs_match_the_oracle::<B>;
     attend_edges: edge_attention::edges_match_the_oracle_on_every_fixture::<B>;
     attend_edges_between_selected_nodes: edge_attention::edges_match_the_oracle_between_selected_nodes::<B>;
-    attend_edges_with_kept_values: edge_attention::values_that_are_kept_change_nothing::<B>;
+    attend_edges_with_kept_values: |device| edge_attention::check_kept_values::<B>(&[0, 2], device);
     gatv2: gatv2::pairs_match_the_oracle_on_every_fixture::<B>;
     gatv2_between_selected_nodes: gatv2::pairs_match_the_oracle_between_selected_nodes::<B>;
     attend_and_spmm_between_selected_nodes: selection::restricted_operators_match_the_oracle::<B>;
     marks_of_sources: selection::marks_find_the_sources_of_kept_edges::<B>;
     masks: passes::masks_agree_with_the_host_in_every_pass::<B>;
-    sums_over_several_operators: |device| passes::check_sums::<B>(12, Dtype::F32, device);
-    sums_over_several_attentions: |device| sums::check_sums::<B>(12, Dtype::F32, device);
+    sums_over_several_operators: |device| passes::check_sums::<B>(turns, 12, Dtype::F32, device);
+    sums_over_several_attentions: |device| sums::check_sums::<B>(turns, 12, Dtype::F32, device);
     self_loops: |device| self_loops::check_values::<B>(Dtype::F32, device);
 }

@@ -149,7 +149,10 @@ fn assert_same(name: &str, got: &Option<Split>, want: &Option<Split>) {
     assert_eq!(bits(got), bits(want), "{name}: gain");
 }
 
-/// Searches every feature by itself, one leaf each.
+/// Features of a table in [`check_each`]: a launch has cubes for all of them, and one feature that is looked at.
+const TOGETHER: usize = 8;
+
+/// Searches every feature by itself, one leaf each; the others of its table are skipped.
 fn check_each<B: SplitBackend>(
     case: &Case,
     features: &[SplitFeature],
@@ -157,20 +160,22 @@ fn check_each<B: SplitBackend>(
     masks: &[FeatureMask],
     device: &B::Device,
 ) {
-    let bins = bins::<B>(features, device);
-    let table = SplitFeatures::new(features, &bins, rule);
-    let histogram = case.upload(features, &bins);
-    let alone: Vec<Vec<FeatureMask>> = (0..features.len())
-        .map(|k| (0..features.len()).map(|f| if f == k { masks[k] } else { FeatureMask::Skip }).collect())
-        .collect();
-    let tasks: Vec<SplitTask<B>> =
-        alone.iter().map(|masks| SplitTask { histogram: &histogram, leaf: case.leaf, masks: Some(masks) }).collect();
-    let got = best_splits(&bins, &table, &tasks, &case.scale);
-    for (k, found) in got.into_iter().enumerate() {
-        let want = case.on_host(k, &features[k], rule, masks[k]);
-        let name = format!("{:?} under {rule:?} with {:?}", features[k], masks[k]);
-        assert!(found.as_ref().is_none_or(|(feature, _)| *feature as usize == k), "{name}");
-        assert_same(&name, &found.map(|(_, split)| split), &want);
+    let mut sums = case.sums.chunks(TOGETHER);
+    for (some, masks) in features.chunks(TOGETHER).zip(masks.chunks(TOGETHER)) {
+        let case = Case { sums: sums.next().expect("sums of every feature").to_vec(), ..*case };
+        let bins = bins::<B>(some, device);
+        let table = SplitFeatures::new(some, &bins, rule);
+        let histogram = case.upload(some, &bins);
+        let only = |k: usize| (0..some.len()).map(move |f| if f == k { masks[k] } else { FeatureMask::Skip });
+        let alone: Vec<Vec<FeatureMask>> = (0..some.len()).map(|k| only(k).collect()).collect();
+        let task = |masks| SplitTask { histogram: &histogram, leaf: case.leaf, masks: Some(masks) };
+        let tasks: Vec<SplitTask<B>> = alone.iter().map(|masks| task(&masks[..])).collect();
+        for (k, found) in best_splits(&bins, &table, &tasks, &case.scale).into_iter().enumerate() {
+            let want = case.on_host(k, &some[k], rule, masks[k]);
+            let name = format!("{:?} under {rule:?} with {:?}", some[k], masks[k]);
+            assert!(found.as_ref().is_none_or(|(feature, _)| *feature as usize == k), "{name}");
+            assert_same(&name, &found.map(|(_, split)| split), &want);
+        }
     }
 }
 
