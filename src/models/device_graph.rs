@@ -5,7 +5,7 @@ use std::sync::Arc;
 use burn::backend::Autodiff;
 use burn::tensor::backend::Backend;
 use burn::tensor::{DType, Element, Int, Tensor, TensorData};
-use graphsieve_kernels::{Age, Csr, CsrError, DropEdge, EdgeRows};
+use graphsieve_kernels::{Age, Csr, CsrArrays, CsrError, DropEdge, EdgeRows};
 use half::slice::HalfFloatSliceExt;
 use rayon::prelude::*;
 
@@ -88,6 +88,29 @@ impl<B: Backend> DeviceGraph<B> {
     /// # Errors
     /// [`Error::Data`] when a relation does not fit what the kernels can index.
     pub fn upload(graph: &HeteroGraph, device: &B::Device) -> Result<Self> {
+        Self::with_csrs(graph, device, upload::<B>)
+    }
+
+    /// The same for passes that no gradient follows: reverses are made where they are asked for after all.
+    ///
+    /// # Errors
+    /// As for [`upload`](Self::upload).
+    pub fn one_way(graph: &HeteroGraph, device: &B::Device) -> Result<Self> {
+        Self::with_csrs(graph, device, |relation, device| match relation.forward.rows() {
+            Rows::Lists { row_ptr } => {
+                let (col_idx, num_cols) = (relation.forward.col_idx(), relation.forward.num_cols());
+                let arrays = CsrArrays::one_way(row_ptr, col_idx, num_cols);
+                arrays.map(|arrays| arrays.upload(device)).map_err(|problem| refused(relation, &problem))
+            }
+            Rows::Spans { .. } => upload(relation, device),
+        })
+    }
+
+    fn with_csrs(
+        graph: &HeteroGraph,
+        device: &B::Device,
+        csr_of: impl Fn(&Relation, &B::Device) -> Result<Csr<B>>,
+    ) -> Result<Self> {
         let streams: Vec<String> = graph.streams().into_iter().map(String::from).collect();
         let mut uploaded: Vec<(Arc<Adjacency>, Csr<B>)> = Vec::new();
         let mut relations = Vec::new();
@@ -101,7 +124,7 @@ impl<B: Backend> DeviceGraph<B> {
             let partner = uploaded.iter().find(|(reverse, _)| Arc::ptr_eq(reverse, &relation.forward));
             let csr = match partner {
                 Some((_, csr)) if !relation.is_symmetric() => csr.reverse(),
-                _ => upload::<B>(relation, device)?,
+                _ => csr_of(relation, device)?,
             };
             uploaded.push((relation.reverse.clone(), csr.clone()));
             let stream = streams.iter().position(|s| *s == relation.stream).unwrap_or_default();
@@ -235,7 +258,7 @@ fn part(t: &NodeType, width: usize, dtype: DType, value: &(dyn Fn(usize) -> f32 
     }
 }
 
-/// Values that are widened on the host: a device takes longer to begin with so few.
+/// Values that one thread copies and widens on the host: others, and a device, take longer to begin with so few.
 const FEW: usize = 1 << 20;
 
 /// Uploads the features of all nodes, one tensor per node type, stored as `dtype`.
@@ -251,9 +274,16 @@ pub fn upload_features<B: Backend>(
     let width = features.dim();
     match features.values() {
         FeatureValues::Half(values) if dtype == DType::F32 && values.len() <= FEW => {
-            let mut wide = vec![0f32; values.len()];
-            values.convert_to_f32_slice(&mut wide);
-            Ok(upload_as_stored(node_types, width, DType::F32, dtype, device, &wide))
+            let of_type = |t: &NodeType| {
+                if t.count == 0 {
+                    return Tensor::empty([0, width], (device, dtype));
+                }
+                let part = &values[t.offset * width..(t.offset + t.count) * width];
+                let mut wide = vec![0f32; part.len()];
+                part.convert_to_f32_slice(&mut wide);
+                Tensor::from_data(TensorData::new(wide, [t.count, width]), (device, dtype))
+            };
+            Ok(node_types.iter().map(of_type).collect())
         }
         FeatureValues::Half(values) if B::supports_dtype(device, DType::F16) => {
             Ok(upload_as_stored(node_types, width, DType::F16, dtype, device, values))
@@ -302,8 +332,12 @@ fn upload_as_stored<B: Backend, E: Element>(
             if t.count == 0 {
                 return Tensor::empty([0, width], (device, dtype));
             }
-            // On all threads: a file is read here.
-            let part: Vec<E> = part.par_iter().with_min_len(1 << 14).copied().collect();
+            // Many on all threads: a file is read here.
+            let part = if part.len() <= FEW {
+                part.to_vec()
+            } else {
+                part.par_iter().with_min_len(1 << 14).copied().collect()
+            };
             let data = TensorData::new(part, [t.count, width]);
             let tensor = Tensor::<B, 2>::from_data(data, (device, stored));
             if dtype == stored { tensor } else { tensor.cast(dtype) }
