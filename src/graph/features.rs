@@ -107,6 +107,16 @@ impl Features {
         self.dim
     }
 
+    /// Whether these are the same values, not others like them.
+    pub fn shares(&self, other: &Self) -> bool {
+        self.dim == other.dim
+            && match (self.values(), other.values()) {
+                (FeatureValues::Half(own), FeatureValues::Half(others)) => std::ptr::eq(own, others),
+                (FeatureValues::Single(own), FeatureValues::Single(others)) => std::ptr::eq(own, others),
+                _ => false,
+            }
+    }
+
     /// All values as they are stored.
     pub fn values(&self) -> FeatureValues<'_> {
         match &self.storage {

@@ -14,7 +14,9 @@ use crate::error::{Error, Result};
 use crate::graph::{Dataset, Features, Filling, HeteroGraph, NodeType, Spill};
 use crate::metrics::{score_of, scores_of};
 pub use crate::models::attention::edge_inputs;
-use crate::models::attention::{AttentionSpec, Pass, TripleStreamGat, graph_with_edges, inputs_for, read_edges};
+use crate::models::attention::{
+    AttentionSpec, Frozen, Pass, TripleStreamGat, graph_with_edges, inputs_for, read_edges,
+};
 use crate::models::device_graph::{DeviceGraph, check_device};
 use crate::models::parameters::{rows_to_host, to_host};
 use crate::models::receptive_field::ReceptiveField;
@@ -73,7 +75,7 @@ pub fn host_scores<B: GraphBackend>(
 /// # Errors
 /// A device that failed.
 pub fn target_scores<B: GraphBackend>(
-    model: &TripleStreamGat<B>,
+    (model, frozen): (&TripleStreamGat<B>, &Frozen<B>),
     graph: &DeviceGraph<B>,
     x: &[Tensor<B, 2>],
     known: Option<&KnownLabels>,
@@ -94,7 +96,7 @@ pub fn target_scores<B: GraphBackend>(
         wanted.dedup();
         let of_types = by_type(&graph.node_types, &wanted);
         let field = ReceptiveField::of_rows(graph, Some(of_types), |_| None, &x[0].device());
-        let h = model.embed(graph, &field, x, Pass::default());
+        let h = model.embed_frozen(frozen, graph, &field, x);
         let logits = to_host(model.logits(h.iter().cloned()));
         let z = if embeddings { rows_to_host(h) } else { Vec::new() };
         check_device()?;

@@ -14,7 +14,8 @@ use crate::infer::attention::{by_type, check_width, input_features};
 use crate::infer::finite::check_finite_features;
 use crate::infer::layerwise_embeddings::embeddings;
 use crate::infer::plan;
-use crate::live::Part;
+use crate::infer::uploaded::Uploaded;
+use crate::live::{Around, MadeRow, Part};
 use crate::models::TripleStreamGae;
 use crate::models::auto_encoder::{AutoEncoderSpec, HostNormalisation, Inputs, Normalisation};
 use crate::models::device_graph::{DeviceGraph, check_device, upload_features};
@@ -96,7 +97,8 @@ impl Stage1 {
             let spill = spill.or_gigabytes(most);
             embeddings(&encoder.model, &normalisation, &features, encoder.storage, (None, &spill), device)?
         } else {
-            encoder.of_rows(&graph, &features, None)?
+            let x = upload_features(graph.node_types(), &features, encoder.storage, device)?;
+            encoder.of_rows((&graph, &DeviceGraph::upload(&graph, device)?), x, None)?
         };
         check_finite_features("the embedding", &z, dataset)?;
         Ok(z)
@@ -121,15 +123,19 @@ impl<B: GraphBackend> Encoder<B> {
         TripleStreamGae::<B>::LAYERS + usize::from(!self.spec.causal)
     }
 
-    /// Embeddings of some nodes of `dataset`, given in ascending order, as [`Stage1::embed`] makes them; of all others
-    /// no more is computed than they need.
+    /// Embeddings of some nodes of a part, given in ascending order, as [`Stage1::embed`] makes them; of all others no
+    /// more is computed than they need.
     ///
     /// # Errors
     /// As for [`Stage1::embed`].
-    fn embed(&self, dataset: &Dataset, data: &Path, nodes: &[u32]) -> Result<Features> {
+    fn embed(&self, dataset: &Dataset, data: &Path, nodes: &[u32], uploaded: &Uploaded<B>) -> Result<Features> {
         let (graph, features) = self.read(dataset, data)?;
-        let nodes = Some(by_type(graph.node_types(), nodes));
-        self.of_rows(&graph, &features, nodes)
+        let on_device = match self.spec.weighted.is_empty() {
+            true => uploaded.graph(&[], || Ok(graph.clone()))?,
+            false => DeviceGraph::one_way(&graph, &self.device)?,
+        };
+        let x = uploaded.rows(graph.node_types(), &features, self.storage)?;
+        self.of_rows((&graph, &on_device), x, Some(by_type(graph.node_types(), nodes)))
     }
 
     /// Graph and features of some data as the layers read them.
@@ -149,15 +155,18 @@ impl<B: GraphBackend> Encoder<B> {
 
     /// The embeddings of some nodes, type by type, numbered within their types in ascending order; of all without a
     /// list.
-    fn of_rows(&self, graph: &HeteroGraph, features: &Features, nodes: Option<Vec<Vec<u32>>>) -> Result<Features> {
+    fn of_rows(
+        &self,
+        (graph, on_device): (&HeteroGraph, &DeviceGraph<B>),
+        x: Vec<Tensor<B, 2>>,
+        nodes: Option<Vec<Vec<u32>>>,
+    ) -> Result<Features> {
         let device = &self.device;
         let count = nodes.as_ref().map_or(graph.num_nodes(), |nodes| nodes.iter().map(Vec::len).sum());
-        let x: Vec<Tensor<B, 2>> = upload_features(graph.node_types(), features, self.storage, device)?;
-        let on_device = DeviceGraph::<B>::upload(graph, device)?;
         let normalisation = Normalisation::of(graph, self.spec.causal, device);
-        let field = ReceptiveField::of_rows(&on_device, nodes, |_| None, device);
-        let inputs = Inputs::of(&on_device, &field, &normalisation, x, self.chunk_rows);
-        let z = self.model.embed(&on_device, &field, &normalisation, &inputs);
+        let field = ReceptiveField::of_rows(on_device, nodes, |_| None, device);
+        let inputs = Inputs::of(on_device, &field, &normalisation, x, self.chunk_rows);
+        let z = self.model.embed(on_device, &field, &normalisation, &inputs);
         let values = rows_to_host(z);
         check_device()?;
         Ok(Features::from_f32(values, count, self.spec.output))
@@ -204,6 +213,13 @@ impl<B: GraphBackend> Growing<B> {
         self.stage1.as_ref().map_or(0, |(_, encoder)| encoder.reach())
     }
 
+    /// How embeddings of nodes within so many steps of what is scored are made; nothing where they depend on degrees,
+    /// which a part that is not whole does not tell.
+    pub fn around(&self, within: usize) -> Option<Around> {
+        let (_, encoder) = self.stage1.as_ref()?;
+        encoder.spec.causal.then(|| Around { within, reach: encoder.reach() })
+    }
+
     /// The embeddings of all nodes of `dataset`: the array of the training where this is what it was opened for, made
     /// anew otherwise.
     ///
@@ -220,23 +236,49 @@ impl<B: GraphBackend> Growing<B> {
         }
     }
 
-    /// Embeddings of some nodes of a part, in their order, or of all: rows of `all` for those that it has, made for the
-    /// others.
+    /// Embeddings of the nodes of a part that are at most so many edges from its targets, by global id; others have zeros.
+    ///
+    /// # Errors
+    /// As for [`of_part`](Self::of_part).
+    pub fn within(&self, edges: usize, part: &Part, all: &Features, uploaded: &Uploaded<B>) -> Result<Features> {
+        let (nodes, count, dim) = (part.within(edges), part.refreshed.len(), all.dim());
+        let z = self.of_part(part, all, Some(&nodes), uploaded)?;
+        if nodes.len() == count {
+            return Ok(z);
+        }
+        let mut rows = vec![0.0; count * dim];
+        for (at, &node) in nodes.iter().enumerate() {
+            let row = &mut rows[node as usize * dim..][..dim];
+            row.iter_mut().zip(z.row(at)).for_each(|(value, known)| *value = known);
+        }
+        Ok(Features::from_f32(rows, count, dim))
+    }
+
+    /// Embeddings of some nodes of a part, in their order, or of all: rows of `all` for those that it has, of the part
+    /// where they were made before, made for the others.
     ///
     /// # Errors
     /// New nodes where there are no weights; as for [`Stage1::embed`].
-    pub fn of_part(&self, part: &Part, all: &Features, nodes: Option<&[u32]>) -> Result<Features> {
+    pub fn of_part(
+        &self,
+        part: &Part,
+        all: &Features,
+        nodes: Option<&[u32]>,
+        uploaded: &Uploaded<B>,
+    ) -> Result<Features> {
         let nodes = nodes.map_or_else(|| Cow::Owned((0..part.refreshed.len() as u32).collect()), Cow::Borrowed);
         let known = |node: u32| {
             let row = part.refreshed[node as usize]? as usize;
             (row < all.num_rows()).then_some(row)
         };
-        let mut new: Vec<u32> = nodes.iter().copied().filter(|&node| known(node).is_none()).collect();
+        let kept = |node: u32| part.made.get(&node).and_then(MadeRow::get);
+        let is_new = |&node: &u32| known(node).is_none() && kept(node).is_none();
+        let mut new: Vec<u32> = nodes.iter().copied().filter(is_new).collect();
         new.sort_unstable();
         new.dedup();
         let made = match (new.is_empty(), &self.stage1) {
             (true, _) => None,
-            (false, Some((_, encoder))) => Some(encoder.embed(&part.dataset, &self.data, &new)?),
+            (false, Some((_, encoder))) => Some(encoder.embed(&part.dataset, &self.data, &new, uploaded)?),
             (false, None) => {
                 let help = "serve a run that keeps its Stage 1 (stage1/), as trainings of this version do, or a model \
                             that reads features";
@@ -244,12 +286,17 @@ impl<B: GraphBackend> Growing<B> {
                 return Err(Error::format(self.source.place(), "embeddings", expected, "an array alone", help));
             }
         };
+        for (at, node) in new.iter().enumerate() {
+            if let (Some(made), Some(place)) = (&made, part.made.get(node)) {
+                place.put(made.row(at));
+            }
+        }
         let mut rows = Vec::with_capacity(nodes.len() * all.dim());
         for &node in &*nodes {
-            match (known(node), &made) {
-                (Some(row), _) => rows.extend(all.row(row)),
-                (None, Some(made)) => rows.extend(made.row(new.partition_point(|&other| other < node))),
-                (None, None) => unreachable!("a new node has its embedding made"),
+            match (known(node), new.binary_search(&node), &made) {
+                (Some(row), ..) => rows.extend(all.row(row)),
+                (None, Ok(at), Some(made)) => rows.extend(made.row(at)),
+                _ => rows.extend_from_slice(kept(node).unwrap_or_else(|| unreachable!("what is not new is known"))),
             }
         }
         Ok(Features::from_f32(rows, nodes.len(), all.dim()))

@@ -12,3 +12,4 @@ pub mod plan;
 pub mod sampled_input;
 pub mod stage2;
 pub mod tree_table;
+pub mod uploaded;

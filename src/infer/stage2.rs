@@ -8,10 +8,11 @@ use graphsieve_kernels::GraphBackend;
 
 use super::attention::{for_graph, graph_for, host_scores, target_scores};
 use super::layerwise::{HostScored, Replica};
+use super::uploaded::Uploaded;
 use crate::config::Stage2Config;
 use crate::error::Result;
 use crate::graph::{Dataset, Features, HeteroGraph, NodeType};
-use crate::models::attention::{AttentionSpec, TripleStreamGat};
+use crate::models::attention::{AttentionSpec, Frozen, TripleStreamGat};
 use crate::models::device_graph::{DeviceGraph, upload_features};
 use crate::models::parameters::{HostTensor, Parameters};
 use crate::models::precision::dtype_on;
@@ -22,6 +23,7 @@ use crate::run::known_labels::KnownLabels;
 pub struct Stage2<B: GraphBackend> {
     spec: AttentionSpec,
     model: TripleStreamGat<B>,
+    frozen: Frozen<B>,
     storage: DType,
     chunk_rows: Option<usize>,
     device: B::Device,
@@ -46,7 +48,8 @@ impl<B: GraphBackend> Stage2<B> {
             None => DType::F32,
         };
         let chunk_rows = trained.and_then(|config| config.train.chunk_size);
-        Ok(Self { spec, model, storage, chunk_rows, device: device.clone() })
+        let frozen = model.freeze(&graph.streams_into());
+        Ok(Self { spec, model, frozen, storage, chunk_rows, device: device.clone() })
     }
 
     /// Its shape, in the order of the graph.
@@ -72,14 +75,6 @@ impl<B: GraphBackend> Stage2<B> {
         graph_for(&self.spec, dataset)
     }
 
-    /// The same on the device: it serves every network that reads the same of edges.
-    ///
-    /// # Errors
-    /// As for [`graph_for`]; what does not fit the device.
-    pub fn uploaded(&self, dataset: &Dataset) -> Result<DeviceGraph<B>> {
-        DeviceGraph::upload(&self.graph_of(dataset)?, &self.device)
-    }
-
     /// Scores of all nodes of a graph, the whole of it at once; a model that reads labels has those that are `known`.
     ///
     /// # Errors
@@ -96,20 +91,21 @@ impl<B: GraphBackend> Stage2<B> {
         host_scores(&self.model, &graph, &x, known, None, self.chunk_rows, embeddings)
     }
 
-    /// The same of some nodes alone, by their place in `targets`; of all others no more is computed than they need.
+    /// The same of some nodes of `dataset` alone, by their place in `targets`; of all others no more is computed than they
+    /// need.
     ///
     /// # Errors
-    /// As for [`scores`](Self::scores).
+    /// As for [`scores`](Self::scores) and [`graph_of`](Self::graph_of).
     pub fn target_scores(
         &self,
-        graph: &DeviceGraph<B>,
-        features: &Features,
+        (dataset, features): (&Dataset, &Features),
         known: Option<&KnownLabels>,
-        targets: &[u32],
-        embeddings: bool,
+        (targets, embeddings): (&[u32], bool),
+        uploaded: &Uploaded<B>,
     ) -> Result<HostScored> {
-        let x = self.input(&graph.node_types, features)?;
-        target_scores(&self.model, graph, &x, known, targets, embeddings)
+        let graph = uploaded.graph(&self.spec.edges, || self.graph_of(dataset))?;
+        let x = uploaded.rows(&graph.node_types, features, self.storage)?;
+        target_scores((&self.model, &self.frozen), &graph, &x, known, targets, embeddings)
     }
 
     fn input(&self, types: &[NodeType], features: &Features) -> Result<Vec<Tensor<B, 2>>> {

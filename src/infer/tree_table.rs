@@ -13,6 +13,7 @@ use super::attention::{check_width, graph_for, input_features, known_labels};
 use super::embed::{Source, TrainedOn};
 use super::layerwise::{HostScored, scores_with_labels};
 use super::stage2::Stage2;
+use super::uploaded::Uploaded;
 use crate::config::{RunConfig, Stage2Data, Stage2Input, Stage3Config};
 use crate::error::{Error, Result};
 use crate::features::{
@@ -20,8 +21,8 @@ use crate::features::{
 };
 use crate::graph::{Dataset, Events, Features, Filling, HeteroGraph, MatrixWriter, Spill, Subset};
 use crate::metrics::softplus;
-use crate::models::attention::{AttentionSpec, TripleStreamGat, reads_ages};
-use crate::models::device_graph::{DeviceGraph, check_device};
+use crate::models::attention::{TripleStreamGat, reads_ages};
+use crate::models::device_graph::check_device;
 use crate::models::tree_ensemble::{TreeCheckpoint, TreeInputs};
 use crate::models::weights::{ModelSpec, Weights};
 use crate::run::known_labels::KnownLabels;
@@ -514,7 +515,7 @@ impl<B: GraphBackend> TableModel<B> {
     }
 
     /// The rows of some nodes alone; of Stage 1 and 2 no more is computed than they need: `embeddings` has those of
-    /// given nodes, in their order, or of all.
+    /// given nodes, in their order, or of all, of which these [are read](Self::embeddings_within).
     ///
     /// # Errors
     /// As for [`table`](Self::table).
@@ -525,6 +526,7 @@ impl<B: GraphBackend> TableModel<B> {
         labels: &TableLabels,
         embeddings: impl FnOnce(Option<&[u32]>) -> Result<Features>,
         nodes: &[u32],
+        uploaded: &Uploaded<B>,
     ) -> Result<FeatureTable> {
         let (inputs, graph, spill) = (&self.inputs, &dataset.graph, &Spill::default());
         let (of, missing) = (&inputs.neighbourhood, self.missing.as_deref());
@@ -541,17 +543,10 @@ impl<B: GraphBackend> TableModel<B> {
         if !self.folds.is_empty() {
             let z = z.filter(|_| self.by_stage2());
             let mut outputs = Vec::with_capacity(self.folds.len());
-            let mut on_device: Option<(&AttentionSpec, DeviceGraph<B>)> = None;
             for (fold, known) in self.folds.iter().zip(&labels.folds) {
-                let spec = fold.network.spec();
-                let graph = match on_device.take().filter(|(of, _)| of.edges == spec.edges) {
-                    Some((_, graph)) => graph,
-                    None => fold.network.uploaded(dataset)?,
-                };
                 let features = fold.input(z.as_ref(), dataset, data)?;
-                let of = fold.network.target_scores(&graph, &features, known.as_ref(), nodes, true)?;
+                let of = fold.network.target_scores((dataset, &*features), known.as_ref(), (nodes, true), uploaded)?;
                 outputs.push(Stage2Output { scores: of.scores, embeddings: of.embeddings });
-                on_device = Some((spec, graph));
             }
             let (scores, embeddings) = Stage2Output::mean(&outputs, spill)?;
             append_stage2(&mut table, inputs, &Stage2Output { scores, embeddings: embeddings.finish()? })?;

@@ -27,6 +27,8 @@ pub(super) struct Overlay {
     pub delta: Delta,
     /// Edges between nodes that are no events.
     pub edges: Vec<EdgeAt>,
+    /// As [`Plan::unheard_until`] says.
+    pub unheard_until: i64,
 }
 
 impl NamedEvent {
@@ -63,6 +65,8 @@ impl State {
     pub fn append(&mut self, rows: &[Row], until: Until) -> Result<Appended, Refused> {
         let plan = plan(View { state: self, overlay: None }, rows, until)?;
         let base = self.base.clone();
+        let unheard_until = plan.unheard_until(View { state: self, overlay: None });
+        self.made.keep_until(unheard_until);
         put(&base, &plan, &mut self.delta);
         for (local, row) in &plan.told {
             if let Some(label) = row.label {
@@ -114,7 +118,8 @@ impl State {
                 own.copy_from_slice(features);
             }
         }
-        Ok(Overlay { delta, edges: static_edges(&self.base, &plan) })
+        let unheard_until = plan.unheard_until(view);
+        Ok(Overlay { delta, edges: static_edges(&self.base, &plan), unheard_until })
     }
 }
 

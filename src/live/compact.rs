@@ -8,6 +8,7 @@ use super::base::{Base, Carried, Kind};
 use super::delta::NOWHERE;
 use super::derived::Independent;
 use super::extract::{events_of, features_of, labels_of};
+use super::made::Made;
 use super::state::State;
 use super::view::View;
 use crate::data::tables::earlier;
@@ -67,6 +68,7 @@ pub(super) fn snapshot(state: &State) -> State {
         latest: state.latest,
         refreshed: state.refreshed.clone(),
         refreshed_at: state.refreshed_at,
+        made: Made::default(),
         mark: state.mark,
         journal: None,
     }
@@ -85,7 +87,7 @@ impl Whole {
         let mut offsets = vec![0u32];
         nodes.iter().for_each(|nodes| offsets.push(offsets[offsets.len() - 1] + nodes.len() as u32));
         let place = |t: usize, local: u32| Some(places[t][local as usize]).filter(|&place| place != NOWHERE);
-        let events = events_of(view, &nodes, |t, local| Some(offsets[t] + place(t, local)?));
+        let events = events_of(view, &nodes, true, |t, local| Some(offsets[t] + place(t, local)?));
         let (mut specs, mut edge_values) = (Vec::new(), Vec::new());
         for (at, &[src, dst]) in base.ends.iter().enumerate() {
             let relation = base.relation(at);

@@ -1,74 +1,25 @@
 //! The neighbourhood of some nodes as data of their own.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use half::f16;
-use hashbrown::HashTable;
 
 use super::append::Overlay;
 use super::change::NodeKey;
 use super::delta::NOWHERE;
 use super::derived::EdgeAt;
-use super::draw::{Draw, hash_of};
+use super::draw::{Around, Draw};
+use super::made::MadeRow;
 use super::part::Part;
 use super::refused::{Fault, Refused};
 use super::view::{Carrier, Place, View};
+use super::walk::{Found, Rows, Walk, too_large};
 use crate::error::{Error, Result};
 use crate::graph::{
     Adjacency, Ages, Dataset, EdgeColumns, EdgeMatrix, EdgeValues, Events, FeatureValues, Features, HeteroGraph,
     IdMaps, Labels, Values, from_the_first,
 };
-use crate::splitmix::mix;
-
-/// Nodes by type in the order in which they were found.
-struct Found {
-    nodes: Vec<Vec<u32>>,
-    /// All of them: type and place among those of the type.
-    order: Vec<(usize, u32)>,
-    /// Numbers in `order`, by type and number in the graph.
-    table: HashTable<u32>,
-}
-
-/// Rows of a relation in the order of their nodes.
-struct Rows {
-    row_ptr: Vec<u64>,
-    col_idx: Vec<u32>,
-    carriers: Vec<Carrier>,
-}
-
-/// By which a node is looked up.
-fn key_of(node_type: usize, local: u32) -> u64 {
-    mix((node_type as u64) << 32 | u64::from(local))
-}
-
-impl Found {
-    fn get(&self, node_type: usize, local: u32) -> Option<u32> {
-        let is_own = |&at: &u32| {
-            let (t, place) = self.order[at as usize];
-            (t, self.nodes[t][place as usize]) == (node_type, local)
-        };
-        let known = self.table.find(key_of(node_type, local), is_own)?;
-        Some(self.order[*known as usize].1)
-    }
-
-    /// The place of a node among those of its type.
-    fn place(&mut self, node_type: usize, local: u32) -> u32 {
-        if let Some(place) = self.get(node_type, local) {
-            return place;
-        }
-        let Self { nodes, order, table } = self;
-        let key = |&at: &u32| {
-            let (t, place) = order[at as usize];
-            key_of(t, nodes[t][place as usize])
-        };
-        table.insert_unique(key_of(node_type, local), order.len() as u32, key);
-        let place = nodes[node_type].len() as u32;
-        order.push((node_type, place));
-        nodes[node_type].push(local);
-        place
-    }
-}
 
 /// The node of a target.
 fn target_of(view: View, key: &NodeKey) -> Result<(usize, u32), Refused> {
@@ -91,85 +42,52 @@ fn target_of(view: View, key: &NodeKey) -> Result<(usize, u32), Refused> {
 /// # Errors
 /// [`Refused`] for a target that is not known and a neighbourhood beyond the limit.
 pub(super) fn part(view: View, targets: &[NodeKey], overlay: Option<&Overlay>, draw: &Draw) -> Result<Part, Refused> {
-    let base = view.base();
-    let types = base.of_events.len();
-    let mut found = Found { nodes: vec![Vec::new(); types], order: Vec::new(), table: HashTable::new() };
+    let mut walk = Walk::new(view, draw);
     let targets = targets.iter().map(|key| {
         let (node_type, local) = target_of(view, key)?;
-        Ok((node_type, found.place(node_type, local)))
+        Ok((node_type, walk.reach(node_type, local, draw.hops)))
     });
     let targets: Vec<(usize, u32)> = targets.collect::<Result<_, Refused>>()?;
-    let mut rows: Vec<Rows> = base.ends.iter().map(|_| Rows::default()).collect();
-    let (mut places, mut first) = (Vec::new(), 0);
-    for hop in 0..draw.hops {
-        let end = found.order.len();
-        for number in std::mem::replace(&mut first, end)..end {
-            let (node_type, place) = found.order[number];
-            let local = found.nodes[node_type][place as usize];
-            // All of a row is no draw.
-            let key = draw.fanouts.as_ref().map_or(0, |_| hash_of(view.name(node_type, local)));
-            for (at, rows) in rows.iter_mut().enumerate().filter(|(at, _)| base.ends[*at][1] == node_type) {
-                let sources = view.sources(at, local);
-                draw.take(hop, sources.len(), [base.keys[at], base.type_keys[node_type], key], &mut places);
-                for &entry in &places {
-                    let (source, carrier) = sources.at(entry as usize);
-                    rows.col_idx.push(found.place(base.ends[at][0], source));
-                    rows.carriers.push(carrier);
-                }
-                rows.row_ptr.push(rows.col_idx.len() as u64);
-                if found.order.len() > draw.max_nodes {
-                    return Err(too_large(view, &found, draw));
-                }
-            }
-        }
+    let mut made = Vec::new();
+    if let Some(Around { within, reach }) = draw.made {
+        // Nodes so far away have this many steps left, and are known when all closer ones were gone from.
+        walk.go(draw.hops.saturating_sub(within) + 1)?;
+        made = walk.made(reach, overlay);
     }
+    walk.go(1)?;
+    let Walk { found, rows, .. } = walk;
     if found.order.len() > draw.max_nodes {
         return Err(too_large(view, &found, draw));
     }
-    assemble(view, &found, rows, &targets, overlay, draw.named).map_err(Refused::unfit)
-}
-
-impl Default for Rows {
-    fn default() -> Self {
-        Self { row_ptr: vec![0], col_idx: Vec::new(), carriers: Vec::new() }
-    }
-}
-
-fn too_large(view: View, found: &Found, draw: &Draw) -> Refused {
-    let (node_type, place) = found.order[0];
-    let name = view.name(node_type, found.nodes[node_type][place as usize]);
-    let help = match &draw.fanouts {
-        None => "sample the neighbourhood instead of taking all of it, or raise the limit of nodes",
-        Some(_) => "lower the fanouts or the number of targets, or raise the limit of nodes",
+    let mut part = assemble(view, &found, rows, &targets, overlay, draw.named).map_err(Refused::unfit)?;
+    let types = part.dataset.graph.node_types();
+    let global = |number: u32| {
+        let (node_type, place) = found.order[number as usize];
+        types[node_type].offset as u32 + place
     };
-    let error = Error::Data {
-        what: format!("neighbourhood of `{}:{name}`", view.base().type_name(node_type)),
-        expected: format!("at most {} nodes within {} steps", draw.max_nodes, draw.hops),
-        found: format!("{} or more", found.order.len()),
-        help: help.into(),
-    };
-    Refused { fault: Fault::TooLarge, error }
+    part.made = made.into_iter().map(|(number, row)| (global(number), row)).collect();
+    Ok(part)
 }
 
 fn assemble(
     view: View,
     found: &Found,
-    mut rows: Vec<Rows>,
+    rows: Vec<Rows>,
     targets: &[(usize, u32)],
     overlay: Option<&Overlay>,
     named: bool,
 ) -> Result<Part> {
     let base = view.base();
     let counts: Vec<usize> = found.nodes.iter().map(Vec::len).collect();
-    let forward = rows.iter_mut().zip(&base.ends).map(|(rows, &[src, dst])| {
-        let mut row_ptr = std::mem::take(&mut rows.row_ptr);
-        row_ptr.resize(counts[dst] + 1, rows.col_idx.len() as u64);
-        Adjacency::from_checked(row_ptr, std::mem::take(&mut rows.col_idx), counts[src])
+    let mut carriers = Vec::with_capacity(rows.len());
+    let forward = rows.into_iter().zip(&base.ends).map(|(rows, &[src, dst])| {
+        let (row_ptr, col_idx, carried) = rows.in_order(counts[dst]);
+        carriers.push(carried);
+        Adjacency::from_checked(row_ptr, col_idx, counts[src])
     });
     let graph = base.dataset.graph.with_rows(&counts, forward.collect());
     let offsets: Vec<u32> = graph.node_types().iter().map(|of| of.offset as u32).collect();
-    let carriers: Vec<Vec<Carrier>> = rows.into_iter().map(|rows| rows.carriers).collect();
-    let events = events_of(view, &found.nodes, |t, local| Some(offsets[t] + found.get(t, local)?));
+    let events = events_of(view, &found.nodes, named, |t, local| Some(offsets[t] + found.get(t, local)?));
     let graph = with_ages(view, graph, &carriers, events.as_ref(), overlay)?;
     // Each id and each label is one more place in memory to go to.
     let ids = named.then(|| {
@@ -190,6 +108,7 @@ fn assemble(
         dataset,
         targets: targets.iter().map(|&(t, place)| offsets[t] + place).collect(),
         refreshed: refreshed.map(|(t, local)| view.refreshed(t, local)).collect(),
+        made: BTreeMap::new(),
     })
 }
 
@@ -201,6 +120,14 @@ impl View<'_> {
             None => Some(global as u32),
             Some(refreshed) => Some(refreshed[global]).filter(|&node| node != NOWHERE),
         }
+    }
+
+    /// The place of what is made of a node, where that is good for others, too: not of what this call alone sees, which
+    /// changes what is later than `until`.
+    pub(super) fn made(&self, node_type: usize, local: u32, until: i64) -> Option<MadeRow> {
+        let is_own = self.overlay.is_some_and(|overlay| local >= overlay.nodes[node_type].first);
+        let time = self.time(node_type, local);
+        (!is_own && until != i64::MIN && time <= until).then(|| self.state.made.of(time, node_type, local))
     }
 }
 
@@ -259,10 +186,16 @@ fn is_changed(view: View, node_type: usize, local: u32) -> bool {
     view.base().global(node_type, local).is_none() || view.state.derived.is_changed(node_type, local)
 }
 
-/// Times of nodes by type, of which `place` says how they are numbered.
-pub(super) fn events_of(view: View, nodes: &[Vec<u32>], place: impl Fn(usize, u32) -> Option<u32>) -> Option<Events> {
+/// Times of nodes by type and when labels became known, and where `all` is asked for what else events have; `place` says
+/// how nodes are numbered.
+pub(super) fn events_of(
+    view: View,
+    nodes: &[Vec<u32>],
+    all: bool,
+    place: impl Fn(usize, u32) -> Option<u32>,
+) -> Option<Events> {
     let of_base = view.base().dataset.events.as_ref()?;
-    let all = || nodes.iter().enumerate().flat_map(|(t, nodes)| nodes.iter().map(move |&local| (t, local)));
+    let each = || nodes.iter().enumerate().flat_map(|(t, nodes)| nodes.iter().map(move |&local| (t, local)));
     let amount = |(t, local): (usize, u32)| match view.place(t, local) {
         Place::Base(global) => of_base.amount.as_ref().map_or(f32::NAN, |amount| amount[global]),
         Place::Appended(nodes, at) => nodes.amount[at],
@@ -277,11 +210,15 @@ pub(super) fn events_of(view: View, nodes: &[Vec<u32>], place: impl Fn(usize, u3
         place(view.base().ends[relation][0], view.entity(relation, local)?)
     };
     Some(Events {
-        time: all().map(|(t, local)| view.time(t, local)).collect(),
-        known: all().map(known).collect(),
-        amount: of_base.amount.as_ref().map(|_| all().map(amount).collect()),
-        value: of_base.value.as_ref().map(|_| all().map(value).collect()),
-        alert: of_base.alert.as_ref().map(|_| all().map(|node| alert(node).unwrap_or(Events::NO_NODE)).collect()),
+        time: each().map(|(t, local)| view.time(t, local)).collect(),
+        known: each().map(known).collect(),
+        amount: of_base.amount.as_ref().filter(|_| all).map(|_| each().map(amount).collect()),
+        value: of_base.value.as_ref().filter(|_| all).map(|_| each().map(value).collect()),
+        alert: of_base
+            .alert
+            .as_ref()
+            .filter(|_| all)
+            .map(|_| each().map(|node| alert(node).unwrap_or(Events::NO_NODE)).collect()),
     })
 }
 

@@ -186,8 +186,7 @@ impl Live {
         let count = count_before(&self.read(), time);
         let mut state = self.write();
         if time > state.cutoff {
-            state.cutoff = time;
-            state.derived.drop_before(time);
+            state.drop_before(time);
             state.note(|| Op::DropBefore(time));
         }
         count
@@ -217,6 +216,8 @@ impl Live {
     /// is said, that is the first base. Returns whether it still is the base.
     pub fn refreshed(&self, generation: u64) -> bool {
         let mut state = self.write();
+        // It may be another model that goes on.
+        state.made.keep_until(i64::MIN);
         if state.base.generation != generation {
             return false;
         }
@@ -423,10 +424,7 @@ fn again(state: &mut State, op: Op, origins: &Arc<Vec<u32>>) -> Result<()> {
                 set_label(state, &node, label, known)?;
             }
         }
-        Op::DropBefore(time) => {
-            state.cutoff = state.cutoff.max(time);
-            state.derived.drop_before(time);
-        }
+        Op::DropBefore(time) => state.drop_before(time),
         Op::Refreshed => {
             let is_same = origins.iter().zip(0..).all(|(&origin, own)| origin == own);
             state.refreshed = (!is_same).then(|| origins.clone());

@@ -13,7 +13,8 @@
 //! | `plan.rs`, `same.rs`, `append.rs` | what rows would append, checked, what repeats another, and appending it |
 //! | `derived.rs` | what columns that depend on other rows are asked for |
 //! | `columns.rs` | such columns of data with a description, as rows come |
-//! | `part.rs`, `extract.rs`, `draw.rs` | the neighbourhood of some nodes as data of their own, which a model reads |
+//! | `part.rs`, `extract.rs`, `walk.rs`, `draw.rs` | the neighbourhood of some nodes as data of their own, which a model reads |
+//! | `made.rs` | what a model made of nodes, as long as it is good |
 //! | `look.rs` | what is known of a node |
 //! | `compact.rs` | all of it as one data directory |
 //!
@@ -39,6 +40,7 @@ mod lists;
 #[allow(clippy::module_inception)]
 mod live;
 mod look;
+mod made;
 mod names;
 mod part;
 mod plan;
@@ -50,13 +52,15 @@ mod state;
 #[cfg(test)]
 mod tests;
 mod view;
+mod walk;
 
 pub use change::{Change, EdgeChange, NodeChange, NodeKey};
 pub use columns::Columns;
 pub use derived::{Derived, EdgeAt, EventAt, Independent, Rebaser};
-pub use draw::Draw;
+pub use draw::{Around, Draw};
 pub use live::{Compacted, Count, Live, LiveStats};
 pub use look::{Joined, Neighbour, NodeView};
+pub use made::MadeRow;
 pub use part::Part;
 pub use plan::Appended;
 pub use reader::{RowReader, TableColumns};

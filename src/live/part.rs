@@ -1,7 +1,10 @@
 //! The neighbourhood of some nodes as data of their own.
 
+use std::collections::BTreeMap;
+
 use half::f16;
 
+use super::made::MadeRow;
 use crate::error::Result;
 use crate::graph::{Dataset, EdgeColumns, EdgeValues, Events, FeatureValues, Features, HeteroGraph, NodeType, Values};
 
@@ -12,14 +15,18 @@ use crate::graph::{Dataset, EdgeColumns, EdgeValues, Events, FeatureValues, Feat
 /// the order in which they were found, type by type. So the same neighbourhood is the same part, bit for bit.
 #[derive(Clone, Debug)]
 pub struct Part {
-    /// Types, relations, features and events as the whole has them, of these nodes; ids, labels and names of columns
-    /// where they were asked for ([`Draw::named`](super::Draw::named)).
+    /// Types, relations, features and events as the whole has them, of these nodes; ids, labels, names of columns, and of
+    /// events all but their times and when labels became known, where they were asked for
+    /// ([`Draw::named`](super::Draw::named)).
     pub dataset: Dataset,
     /// What is scored, by global id in the part.
     pub targets: Vec<u32>,
     /// By global id in the part: the node in the data that were refreshed last, by global id there, if it was in them.
     /// What was computed then, such as embeddings, has a row for it.
     pub refreshed: Vec<Option<u32>>,
+    /// By global id in the part, where it was asked for ([`Draw::made`](super::Draw::made)): what was made of a node that
+    /// was not in these, or a place to keep it.
+    pub made: BTreeMap<u32, MadeRow>,
 }
 
 impl Part {
@@ -35,15 +42,17 @@ impl Part {
     pub fn join(parts: &[Self]) -> Result<Self> {
         let graphs: Vec<&HeteroGraph> = parts.iter().map(|part| &part.dataset.graph).collect();
         let graph = HeteroGraph::side_by_side(&graphs);
-        let mut targets = Vec::new();
+        let (mut targets, mut made) = (Vec::new(), BTreeMap::new());
         // Of the next part: where its nodes of every type begin.
         let mut first: Vec<usize> = graph.node_types().iter().map(|of| of.offset).collect();
         for part in parts {
             let own = part.dataset.graph.node_types();
-            targets.extend(part.targets.iter().map(|&node| {
+            let joined = |&node: &u32| {
                 let t = part.dataset.graph.type_of(node as usize);
                 (first[t] + node as usize - own[t].offset) as u32
-            }));
+            };
+            targets.extend(part.targets.iter().map(joined));
+            made.extend(part.made.iter().map(|(node, row)| (joined(node), row.clone())));
             first.iter_mut().zip(own).for_each(|(first, of)| *first += of.count);
         }
         let refreshed = spans(parts, &graph, |at| &parts[at].refreshed[..], 1);
@@ -56,7 +65,28 @@ impl Part {
         });
         let edge_values = joined_values(parts)?;
         let dataset = Dataset { edge_values, events, ..Dataset::new(graph, features, None, None) };
-        Ok(Self { dataset, targets, refreshed })
+        Ok(Self { dataset, targets, refreshed, made })
+    }
+
+    /// The nodes at most so many edges from the targets, in ascending order.
+    pub fn within(&self, edges: usize) -> Vec<u32> {
+        let graph = &self.dataset.graph;
+        let types = graph.node_types();
+        let (mut found, mut first) = (self.targets.clone(), 0);
+        let mut is_found = vec![false; graph.num_nodes()];
+        found.retain(|&node| !std::mem::replace(&mut is_found[node as usize], true));
+        for _ in 0..edges {
+            for at in std::mem::replace(&mut first, found.len())..found.len() {
+                let (node, t) = (found[at] as usize, graph.type_of(found[at] as usize));
+                for relation in graph.relations().iter().filter(|relation| relation.dst == t) {
+                    let sources = relation.forward.row(node - types[t].offset);
+                    let sources = sources.iter().map(|&source| types[relation.src].offset as u32 + source);
+                    found.extend(sources.filter(|&node| !std::mem::replace(&mut is_found[node as usize], true)));
+                }
+            }
+        }
+        found.sort_unstable();
+        found
     }
 }
 

@@ -120,6 +120,24 @@ pub(super) fn plan<'a>(view: View, rows: &'a [Row], until: Until) -> Result<Plan
     Ok(plan)
 }
 
+impl Plan<'_> {
+    /// Up to when everything hears what it heard before, once these rows are there beside `view`; [`i64::MIN`] where
+    /// something without a time may hear something else.
+    pub fn unheard_until(&self, view: View) -> i64 {
+        let base = view.base();
+        let is_new = |node_type: usize, local: u32| local >= view.count(node_type);
+        // An event tells those behind it; an edge without one tells both of its ends.
+        let tells = |edge: &NewEdge| {
+            let [src, dst] = base.ends[edge.relation];
+            !is_new(dst, edge.dst) || !base.of_events[dst] && !is_new(src, edge.src)
+        };
+        if !self.told.is_empty() || self.edges.iter().any(tells) {
+            return i64::MIN;
+        }
+        self.nodes.iter().filter_map(|new| new.row?.time).min().unwrap_or(i64::MAX)
+    }
+}
+
 impl<'a> Planner<'a, '_> {
     fn node_name(&self, node_type: usize, id: &str) -> String {
         format!("node `{}:{id}`", self.view.base().type_name(node_type))

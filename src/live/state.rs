@@ -7,6 +7,7 @@ use super::base::{Base, Kind};
 use super::change::NodeKey;
 use super::delta::Delta;
 use super::derived::Derived;
+use super::made::Made;
 use super::names::Names;
 use super::row::Row;
 use crate::error::Result;
@@ -33,6 +34,8 @@ pub(super) struct State {
     pub refreshed: Option<Arc<Vec<u32>>>,
     /// The generation of the base that was refreshed last; `None` of one of an earlier process.
     pub refreshed_at: Option<u64>,
+    /// What was made of nodes that were not there then.
+    pub made: Made,
     /// Where in a log the last change stands.
     pub mark: u64,
     /// What was changed since a compaction began.
@@ -68,6 +71,7 @@ impl State {
             latest: base.latest,
             refreshed: None,
             refreshed_at: Some(generation),
+            made: Made::default(),
             mark: 0,
             journal: None,
             base: Arc::new(base),
@@ -79,6 +83,13 @@ impl State {
         if let Some(journal) = &mut self.journal {
             journal.push(op());
         }
+    }
+
+    /// Lets what happened before `time` go.
+    pub fn drop_before(&mut self, time: i64) {
+        self.cutoff = self.cutoff.max(time);
+        self.made.keep_until(i64::MIN);
+        self.derived.drop_before(time);
     }
 
     /// Gives a node a label and says when it became known.
@@ -93,6 +104,7 @@ impl State {
     /// Leaves a node and its edges out: appended events have the derived columns that they would have without it.
     pub fn forget(&mut self, node_type: usize, local: u32) {
         let base = self.base.clone();
+        self.made.keep_until(i64::MIN);
         let changed = self.derived.forget(node_type, local);
         self.delta.forget(node_type, local, &base.ends, base.width());
         if base.global(node_type, local).is_some() {
@@ -125,6 +137,6 @@ impl State {
         let holes = self.holes.iter().flat_map(HashMap::values).map(|holes| 8 * holes.capacity() + 40).sum::<usize>();
         let ids = self.names.iter().map(|names| names.bytes()).sum();
         let changes = 48 * self.labels.capacity() + 24 * self.forgotten.capacity() + holes;
-        [self.delta.bytes() + changes as u64, ids, self.derived.bytes()]
+        [self.delta.bytes() + self.made.bytes() + changes as u64, ids, self.derived.bytes()]
     }
 }

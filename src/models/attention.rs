@@ -4,6 +4,7 @@ mod ages;
 mod connections;
 mod edge_inputs;
 mod edge_values;
+mod frozen;
 mod in_chunks;
 mod pieces;
 mod scores;
@@ -25,6 +26,8 @@ pub(crate) use self::connections::{gate_name, norm_names};
 pub use self::edge_inputs::{EdgeInput, edge_inputs, graph_with_edges, inputs_for, read_edges, reads_ages, time_input};
 pub(super) use self::edge_values::EdgeLayer;
 pub(crate) use self::edge_values::edge_names;
+pub use self::frozen::Frozen;
+use self::frozen::FrozenLayer;
 pub(crate) use self::pieces::BOUNDS_NAME;
 pub use self::pieces::PieceInput;
 use self::pieces::Pieces;
@@ -326,6 +329,7 @@ struct Source<'a, B: Backend> {
     /// The rows before the layer.
     h: &'a dyn LayerRows<B>,
     pass: Pass,
+    frozen: Option<&'a FrozenLayer<B>>,
 }
 
 /// Rows of types under the weight of a stream, and the halves of its attention vector.
@@ -396,9 +400,14 @@ impl<B: GraphBackend> TripleStreamGat<B> {
         block: &Block<B>,
         h: &dyn LayerRows<B>,
         pass: Pass,
-        mut done: impl FnMut(usize, Tensor<B, 2>),
+        done: impl FnMut(usize, Tensor<B, 2>),
     ) {
-        self.layer_results(&self.layers[layer], &Source { block, h, pass }, &mut |t, mut result| {
+        self.rows_of(layer, &Source { block, h, pass, frozen: None }, done);
+    }
+
+    fn rows_of(&self, layer: usize, source: &Source<'_, B>, mut done: impl FnMut(usize, Tensor<B, 2>)) {
+        let Source { block, h, pass, .. } = *source;
+        self.layer_results(&self.layers[layer], source, &mut |t, mut result| {
             if let Some(dropout) = pass.dropout {
                 result = dropout.of_result(result, layer, t, block.kept[t].first());
             }
@@ -455,14 +464,12 @@ impl<B: GraphBackend> TripleStreamGat<B> {
         if rows == 0 {
             return nothing();
         }
-        let own = self.own_of(layer, node_type);
-        // The sum is divided by the number of streams, and what a node has of itself is not.
-        let undivided = |own: Tensor<B, 2>| match block.streams_into[node_type] {
-            streams if streams > 1 => own.mul_scalar(streams as f32),
-            _ => own,
+        let own = match source.frozen {
+            Some(frozen) => frozen.own[node_type].clone(),
+            None => self.own_of(layer, node_type, block.streams_into[node_type]),
         };
         if connections.is_none(node_type) {
-            return sum(own.map(undivided), Activation::Elu).unwrap_or_else(nothing);
+            return sum(own, Activation::Elu).unwrap_or_else(nothing);
         }
         let z = match own {
             Some(own) if connections.has_gate(node_type) => {
@@ -470,7 +477,7 @@ impl<B: GraphBackend> TripleStreamGat<B> {
                 let own = linear(layer.of_itself(node_type, rows), own, None);
                 connections.gated(node_type, own, sum(None, Activation::Identity).unwrap_or_else(nothing))
             }
-            own => sum(own.map(undivided), Activation::Identity).unwrap_or_else(nothing),
+            own => sum(own, Activation::Identity).unwrap_or_else(nothing),
         };
         connections.finished(z)
     }
@@ -550,8 +557,9 @@ impl<B: GraphBackend> TripleStreamGat<B> {
 }
 
 impl<B: GraphBackend> TripleStreamGat<B> {
-    /// The weight of a type's nodes themselves, where the type has one. A residual connection is an identity in it.
-    fn own_of(&self, layer: &AttentionLayer<B>, node_type: usize) -> Option<Tensor<B, 2>> {
+    /// The weight of a type's nodes themselves, where the type has one, into which so many streams lead. A residual
+    /// connection is an identity in it.
+    fn own_of(&self, layer: &AttentionLayer<B>, node_type: usize, streams: usize) -> Option<Tensor<B, 2>> {
         let projection = layer.streams[0].projection.val();
         let [input, width] = projection.dims();
         let own = layer.own.get(node_type).and_then(Option::as_ref).map(Param::val);
@@ -562,10 +570,13 @@ impl<B: GraphBackend> TripleStreamGat<B> {
                 _ => eye,
             }
         });
-        match (own, identity) {
+        let has_gate = own.is_some() && layer.connections.has_gate(node_type);
+        let own = match (own, identity) {
             (Some(own), Some(identity)) => Some(own + identity),
             (own, identity) => own.or(identity),
-        }
+        };
+        // The sum is divided by the number of streams, and what a node has of itself is not.
+        if streams > 1 && !has_gate { own.map(|own| own.mul_scalar(streams as f32)) } else { own }
     }
 }
 

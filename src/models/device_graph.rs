@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use burn::backend::Autodiff;
 use burn::tensor::backend::Backend;
-use burn::tensor::{DType, Element, Int, Tensor};
+use burn::tensor::{DType, Element, Int, Tensor, TensorData};
 use bytemuck::Pod;
-use graphsieve_kernels::{Age, Csr, CsrError, DropEdge, EdgeRows, upload as upload_array};
+use graphsieve_kernels::{Age, Csr, CsrArrays, CsrError, DropEdge, EdgeRows, upload as upload_array};
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 use rayon::prelude::*;
@@ -93,6 +93,29 @@ impl<B: Backend> DeviceGraph<B> {
     /// # Errors
     /// [`Error::Data`] when a relation does not fit what the kernels can index.
     pub fn upload(graph: &HeteroGraph, device: &B::Device) -> Result<Self> {
+        Self::with_csrs(graph, device, upload::<B>)
+    }
+
+    /// The same for passes that no gradient follows: reverses are made where they are asked for after all.
+    ///
+    /// # Errors
+    /// As for [`upload`](Self::upload).
+    pub fn one_way(graph: &HeteroGraph, device: &B::Device) -> Result<Self> {
+        Self::with_csrs(graph, device, |relation, device| match relation.forward.rows() {
+            Rows::Lists { row_ptr } => {
+                let (col_idx, num_cols) = (relation.forward.col_idx(), relation.forward.num_cols());
+                let arrays = CsrArrays::one_way(row_ptr, col_idx, num_cols);
+                arrays.map(|arrays| arrays.upload(device)).map_err(|problem| refused(relation, &problem))
+            }
+            Rows::Spans { .. } => upload(relation, device),
+        })
+    }
+
+    fn with_csrs(
+        graph: &HeteroGraph,
+        device: &B::Device,
+        csr_of: impl Fn(&Relation, &B::Device) -> Result<Csr<B>>,
+    ) -> Result<Self> {
         let streams: Vec<String> = graph.streams().into_iter().map(String::from).collect();
         let arriving = arriving(graph, &streams);
         let mut uploaded: Vec<(Arc<Adjacency>, Csr<B>)> = Vec::new();
@@ -107,7 +130,7 @@ impl<B: Backend> DeviceGraph<B> {
             let partner = uploaded.iter().find(|(reverse, _)| Arc::ptr_eq(reverse, &relation.forward));
             let csr = match partner {
                 Some((_, csr)) if !relation.is_symmetric() => csr.reverse(),
-                _ => upload::<B>(relation, device)?,
+                _ => csr_of(relation, device)?,
             };
             uploaded.push((relation.reverse.clone(), csr.clone()));
             let stream = arriving[id].1;
@@ -259,7 +282,7 @@ fn fill<E>(to: &mut [E], first: usize, value: &(dyn Fn(usize) -> f32 + Sync), co
     to.iter_mut().zip(first..).for_each(|(to, at)| *to = convert(value(at)));
 }
 
-/// Values that are widened on the host: a device takes longer to begin with so few.
+/// Values that one thread copies and widens on the host: others, and a device, take longer to begin with so few.
 const FEW: usize = 1 << 20;
 
 /// Uploads the features of all nodes, one tensor per node type, stored as `dtype`.
@@ -275,9 +298,16 @@ pub fn upload_features<B: Backend>(
     let width = features.dim();
     match features.values() {
         FeatureValues::Half(values) if dtype == DType::F32 && values.len() <= FEW => {
-            let mut wide = vec![0f32; values.len()];
-            values.convert_to_f32_slice(&mut wide);
-            Ok(upload_as_stored(node_types, width, dtype, device, &wide))
+            let of_type = |t: &NodeType| {
+                if t.count == 0 {
+                    return Tensor::empty([0, width], (device, dtype));
+                }
+                let part = &values[t.offset * width..(t.offset + t.count) * width];
+                let mut wide = vec![0f32; part.len()];
+                part.convert_to_f32_slice(&mut wide);
+                Tensor::from_data(TensorData::new(wide, [t.count, width]), (device, dtype))
+            };
+            Ok(node_types.iter().map(of_type).collect())
         }
         FeatureValues::Half(values) if B::supports_dtype(device, DType::F16) => {
             Ok(upload_as_stored(node_types, width, dtype, device, values))

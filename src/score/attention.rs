@@ -13,7 +13,7 @@ use super::explain::neural::{Columns, Described, Question};
 use super::explain::parameters::of_attention;
 use super::explain::similar::Known;
 use super::fits::check_data;
-use super::model::{Model, OfAll, PartModel, Place, only, other_task};
+use super::model::{Model, OfAll, PartModel, Place, Reach, only, other_task};
 use super::{Computed, ScoreOptions, ScoredRun, Scores};
 use crate::config::{RunConfig, STAGE2_EMBEDDINGS_FILE, Stage2Config, Stage2Data, Stage2Input};
 use crate::error::Result;
@@ -25,6 +25,7 @@ use crate::infer::layerwise::{self, HostScored};
 use crate::infer::plan;
 use crate::infer::stage2::Stage2;
 use crate::infer::tree_table::TableLabels;
+use crate::infer::uploaded::Uploaded;
 use crate::live::Part;
 use crate::models::attention::{AttentionSpec, TripleStreamGat, reads_ages};
 use crate::models::parameters::HostTensor;
@@ -158,10 +159,13 @@ struct AttentionParts<B: GraphBackend> {
 }
 
 impl<B: GraphBackend> AttentionParts<B> {
-    /// What the network starts from, and the labels that it reads.
-    fn input_of(&self, part: &Part, all: &OfAll) -> Result<(Features, Option<KnownLabels>)> {
+    /// What the network starts from, of `whole` parts or of as much of them as scores read, and the labels that it reads.
+    fn input_of(&self, part: &Part, all: &OfAll, whole: bool) -> Result<(Features, Option<KnownLabels>)> {
+        // Stage 1 reads other rows than the network.
+        let uploaded = &Uploaded::new(&self.device);
         let features = match &self.growing {
-            Some(growing) => growing.of_part(part, all.rows(), None)?,
+            Some(growing) if whole => growing.of_part(part, all.rows(), None, uploaded)?,
+            Some(growing) => growing.within(TripleStreamGat::<B>::LAYERS, part, all.rows(), uploaded)?,
             None => {
                 let (from, width) = ((&part.dataset, &*self.data), self.network.spec().given());
                 self.input.read::<B>(from, width, (&Spill::default(), &self.device))?
@@ -172,8 +176,9 @@ impl<B: GraphBackend> AttentionParts<B> {
 }
 
 impl<B: GraphBackend> PartModel<B> for AttentionParts<B> {
-    fn hops(&self) -> usize {
-        TripleStreamGat::<B>::LAYERS + self.growing.as_ref().map_or(0, Growing::reach)
+    fn reach(&self) -> Reach {
+        let layers = TripleStreamGat::<B>::LAYERS;
+        Reach::of(layers, self.growing.as_ref().map(|growing| (growing, layers)))
     }
 
     fn of_all(&self, dataset: &Dataset) -> Result<OfAll> {
@@ -191,9 +196,10 @@ impl<B: GraphBackend> PartModel<B> for AttentionParts<B> {
     }
 
     fn scores(&self, part: &Part, all: &OfAll) -> Result<Vec<f32>> {
-        let (features, known) = self.input_of(part, all)?;
-        let graph = self.network.uploaded(&part.dataset)?;
-        let scores = self.network.target_scores(&graph, &features, known.as_ref(), &part.targets, false)?.scores;
+        let (features, known) = self.input_of(part, all, false)?;
+        let (read, targets) = ((&part.dataset, &features), (&part.targets[..], false));
+        let uploaded = &Uploaded::new(&self.device);
+        let scores = self.network.target_scores(read, known.as_ref(), targets, uploaded)?.scores;
         check_finite_targets("the score", &scores, 1, part)?;
         Ok(scores)
     }
@@ -206,7 +212,7 @@ impl<B: GraphBackend> PartModel<B> for AttentionParts<B> {
         node: u32,
         probability: Option<f64>,
     ) -> Result<Explanation> {
-        let (features, known) = self.input_of(part, all)?;
+        let (features, known) = self.input_of(part, all, true)?;
         let graph = self.network.graph_of(&part.dataset)?;
         let read = (&self.input, &features, known.as_ref());
         only(self.explained.explain(names, &graph, read, None, &[node], &|_| probability)?)

@@ -13,7 +13,7 @@ use super::explain::network::{Edges, View};
 use super::explain::neural::{Columns, Described, Question};
 use super::explain::parameters::of_classifier;
 use super::fits::check_data;
-use super::model::{Model, OfAll, PartModel, Place, check_unused, only, other_task};
+use super::model::{Model, OfAll, PartModel, Place, Reach, check_unused, only, other_task};
 use super::{Computed, ScoreOptions, ScoredRun, Scores};
 use crate::config::{ClassifyConfig, RunConfig};
 use crate::error::{Error, Result};
@@ -188,13 +188,13 @@ impl<B: GraphBackend> ClassParts<B> {
 }
 
 impl<B: GraphBackend> PartModel<B> for ClassParts<B> {
-    fn hops(&self) -> usize {
+    fn reach(&self) -> Reach {
         let of_layer = match self.spec.order {
             Some(order) => order,
             None => 1 + usize::from(self.spec.two_hops.is_some()),
         };
         // Wavelets and convolutions divide by the degrees of both ends.
-        self.spec.layers * of_layer + 1
+        Reach { hops: self.spec.layers * of_layer + 1, made: None }
     }
 
     fn of_all(&self, _: &Dataset) -> Result<OfAll> {

@@ -38,7 +38,8 @@ pub fn compute_drawn<B: GraphBackend>(
     // Nothing is appended, so that nothing depends on it.
     let columns = dataset.features.as_ref().map_or(0, Features::dim);
     let live = Live::open(dataset.clone(), Independent { columns, history: 0 })?;
-    let draw = Draw { hops: fanouts.len(), fanouts: Some(fanouts.to_vec()), seed, max_nodes: usize::MAX, named: false };
+    let (hops, fanouts) = (fanouts.len(), Some(fanouts.to_vec()));
+    let draw = Draw { hops, made: None, fanouts, seed, max_nodes: usize::MAX, named: false };
     let types = dataset.graph.node_types();
     let key = |node: u32| NodeKey {
         node_type: types[dataset.graph.type_of(node as usize)].name.clone(),

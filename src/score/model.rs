@@ -9,8 +9,9 @@ use super::explain::names::Names;
 use super::{Computed, ScoreOptions, ScoredRun};
 use crate::error::{Error, Result};
 use crate::graph::{Dataset, Features};
+use crate::infer::embed::Growing;
 use crate::infer::tree_table::TableLabels;
-use crate::live::Part;
+use crate::live::{Around, Part};
 use crate::run::bundle::{Bundle, Reads};
 
 /// A model that a checkpoint or a run holds.
@@ -98,10 +99,35 @@ impl OfAll {
     }
 }
 
+/// How many edges a model looks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reach {
+    /// From a target.
+    pub hops: usize,
+    /// For what it makes of nodes that are new, where a part need not have that of all nodes.
+    pub made: Option<Around>,
+}
+
+impl Reach {
+    /// Of a model that looks so many edges and reads embeddings of Stage 1 of what is within as many as is said.
+    pub fn of<B: GraphBackend>(hops: usize, embeddings: Option<(&Growing<B>, usize)>) -> Self {
+        let Some((growing, within)) = embeddings else { return Self { hops, made: None } };
+        match growing.around(within) {
+            Some(around) => Self { hops: hops.max(within), made: Some(around) },
+            None => Self { hops: hops.max(within + growing.reach()), made: None },
+        }
+    }
+
+    /// From a target, whatever there is already.
+    pub fn whole(&self) -> usize {
+        self.hops.max(self.made.map_or(0, |made| made.within + made.reach))
+    }
+}
+
 /// A model that was read once, for parts of a graph.
 pub(super) trait PartModel<B: GraphBackend>: Send + Sync {
     /// How many edges a part has to reach from its targets.
-    fn hops(&self) -> usize;
+    fn reach(&self) -> Reach;
 
     /// Reads or makes what is made for all nodes of `dataset` at once.
     ///

@@ -14,7 +14,7 @@ use crate::config::RunConfig;
 use crate::data::tables::RowTables;
 use crate::error::Result;
 use crate::graph::{Dataset, digest};
-use crate::live::Part;
+use crate::live::{Around, Part};
 use crate::metrics::Calibration;
 use crate::run::RunDir;
 use crate::run::bundle::Bundle;
@@ -103,7 +103,18 @@ impl<B: GraphBackend> Prepared<B> {
     /// that they have in the whole graph: one for each layer or step over neighbours, one more where the degrees of far
     /// ends count, and those that Stage 1 looks from a new node.
     pub fn hops(&self) -> usize {
-        self.models.iter().map(|model| model.hops()).max().unwrap_or_default()
+        self.models.iter().map(|model| model.reach().whole()).max().unwrap_or_default()
+    }
+
+    /// The same of a part that need not have what is around nodes of which was made before what the model makes of them
+    /// ([`Draw::made`](crate::live::Draw::made)). What it makes of others stays with the graph, until other nodes or
+    /// another model are refreshed.
+    pub fn reach(&self) -> (usize, Option<Around>) {
+        match &self.models[..] {
+            [model] => (model.reach().hops, model.reach().made),
+            // Each member makes its own.
+            _ => (self.hops(), None),
+        }
     }
 
     /// Reads or makes what is made for all nodes of `dataset` at once: embeddings of Stage 1, as `score` takes them,

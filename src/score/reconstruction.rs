@@ -7,12 +7,13 @@ use super::explain::names::Names;
 use super::explain::similar::Known;
 use super::explain::stage1;
 use super::fits::check_data;
-use super::model::{Model, OfAll, PartModel, Place, check_one, check_unused};
+use super::model::{Model, OfAll, PartModel, Place, Reach, check_one, check_unused};
 use super::{Computed, ScoreOptions, ScoredRun, Scores};
 use crate::error::Result;
 use crate::graph::{Dataset, Spill};
 use crate::infer::embed::{Growing, Source};
 use crate::infer::tree_table::{reconstruction_error, reconstruction_scores, score_of_error};
+use crate::infer::uploaded::Uploaded;
 use crate::live::Part;
 use crate::run::bundle::{Bundle, Reads};
 
@@ -59,8 +60,8 @@ struct ReconstructionParts<B: GraphBackend> {
 }
 
 impl<B: GraphBackend> PartModel<B> for ReconstructionParts<B> {
-    fn hops(&self) -> usize {
-        1 + self.growing.reach()
+    fn reach(&self) -> Reach {
+        Reach::of(1, Some((&self.growing, 1)))
     }
 
     fn of_all(&self, dataset: &Dataset) -> Result<OfAll> {
@@ -69,7 +70,7 @@ impl<B: GraphBackend> PartModel<B> for ReconstructionParts<B> {
 
     /// NaN for a target without edges.
     fn scores(&self, part: &Part, all: &OfAll) -> Result<Vec<f32>> {
-        let z = self.growing.of_part(part, all.rows(), None)?;
+        let z = self.growing.within(1, part, all.rows(), &Uploaded::new(&self.device))?;
         let error = reconstruction_error(&part.dataset.graph, z.as_f32());
         Ok(part.targets.iter().map(|&node| score_of_error(error(node as usize))).collect())
     }
@@ -82,7 +83,7 @@ impl<B: GraphBackend> PartModel<B> for ReconstructionParts<B> {
         node: u32,
         probability: Option<f64>,
     ) -> Result<Explanation> {
-        let z = self.growing.of_part(part, all.rows(), None)?;
+        let z = self.growing.of_part(part, all.rows(), None, &Uploaded::new(&self.device))?;
         stage1::explain(names, z.as_f32(), probability, None, node)
     }
 }

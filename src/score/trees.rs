@@ -9,14 +9,15 @@ use super::explain::names::Names;
 use super::explain::similar::Known;
 use super::explain::stage3::{self, Forest};
 use super::fits::check_data;
-use super::model::{Model, OfAll, PartModel, Place, check_one, check_unused, other_task};
+use super::model::{Model, OfAll, PartModel, Place, Reach, check_one, check_unused, other_task};
 use super::{Computed, ScoreOptions, ScoredRun, Scores};
 use crate::config::RunConfig;
 use crate::error::Result;
 use crate::features::FeatureTable;
-use crate::graph::{Dataset, Features, Spill};
+use crate::graph::{Dataset, Spill};
 use crate::infer::embed::Growing;
 use crate::infer::tree_table::{TableModel, TableOptions, table};
+use crate::infer::uploaded::Uploaded;
 use crate::live::Part;
 use crate::models::tree_ensemble::TreeCheckpoint;
 use crate::run::bundle::{Bundle, Reads};
@@ -91,18 +92,15 @@ struct TreeParts<B: GraphBackend> {
 }
 
 impl<B: GraphBackend> TreeParts<B> {
-    /// Those of Stage 1, of some nodes or of all.
-    fn embeddings(&self, part: &Part, all: &OfAll, nodes: Option<&[u32]>) -> Result<Features> {
-        match &self.growing {
-            Some(growing) => growing.of_part(part, all.rows(), nodes),
-            None => unreachable!("embeddings are asked for where they are read"),
-        }
+    /// What makes those of Stage 1.
+    fn embeddings(&self) -> &Growing<B> {
+        self.growing.as_ref().unwrap_or_else(|| unreachable!("embeddings are asked for where they are read"))
     }
 
     /// The table of all nodes of a part, which explanations read.
     fn table(&self, part: &Part, all: &OfAll) -> Result<FeatureTable> {
         let labels = all.labels.of_part(&part.refreshed, part.dataset.events.as_ref());
-        let z = |_: &Spill| self.embeddings(part, all, None);
+        let z = |_: &Spill| self.embeddings().of_part(part, all.rows(), None, &Uploaded::new(&self.device));
         let table = self.tables.table(&part.dataset, &self.data, &labels, z, (&Spill::default(), false))?;
         self.checkpoint.check_columns(table.columns(), &self.data)?;
         Ok(table)
@@ -110,9 +108,9 @@ impl<B: GraphBackend> TreeParts<B> {
 }
 
 impl<B: GraphBackend> PartModel<B> for TreeParts<B> {
-    fn hops(&self) -> usize {
-        let embedded = |growing: &Growing<B>| self.tables.embeddings_within() + growing.reach();
-        self.tables.reach().max(self.growing.as_ref().map_or(0, embedded))
+    fn reach(&self) -> Reach {
+        let within = self.tables.embeddings_within();
+        Reach::of(self.tables.reach(), self.growing.as_ref().map(|growing| (growing, within)))
     }
 
     fn of_all(&self, dataset: &Dataset) -> Result<OfAll> {
@@ -126,8 +124,12 @@ impl<B: GraphBackend> PartModel<B> for TreeParts<B> {
 
     fn scores(&self, part: &Part, all: &OfAll) -> Result<Vec<f32>> {
         let labels = all.labels.of_part(&part.refreshed, part.dataset.events.as_ref());
-        let z = |nodes: Option<&[u32]>| self.embeddings(part, all, nodes);
-        let table = self.tables.rows(&part.dataset, &self.data, &labels, z, &part.targets)?;
+        let uploaded = &Uploaded::new(&self.device);
+        let z = |nodes: Option<&[u32]>| match nodes {
+            Some(_) => self.embeddings().of_part(part, all.rows(), nodes, uploaded),
+            None => self.embeddings().within(self.tables.embeddings_within(), part, all.rows(), uploaded),
+        };
+        let table = self.tables.rows(&part.dataset, &self.data, &labels, z, &part.targets, uploaded)?;
         self.checkpoint.check_columns(table.columns(), &self.data)?;
         let rows: Vec<f32> = (0..table.num_rows()).flat_map(|row| table.row(row)).collect();
         self.checkpoint.ensemble.predict(&Matrix::f32(&rows, table.columns().len())?)

@@ -232,7 +232,12 @@ mod tests {
         let features = Some(Features::from_f32(values, nodes + 5, 1));
         let dataset =
             Dataset { feature_names: Some(vec!["Amount".into()]), ..Dataset::new(graph, features, None, None) };
-        Part { dataset, targets: (5..nodes as u32 + 5).collect(), refreshed: vec![None; nodes + 5] }
+        Part {
+            dataset,
+            targets: (5..nodes as u32 + 5).collect(),
+            refreshed: vec![None; nodes + 5],
+            made: BTreeMap::new(),
+        }
     }
 
     fn scores(nodes: usize, shift: f32) -> Vec<f32> {

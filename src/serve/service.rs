@@ -242,9 +242,14 @@ impl<B: GraphBackend> Service<B> {
     /// What is drawn; `named` where reasons are wanted.
     fn draw(&self, model: &Model<B>, named: bool) -> Draw {
         let Options { fanouts, seed, limits, .. } = &self.options;
-        // Draws say how far they go.
-        let hops = fanouts.as_ref().map_or_else(|| model.prepared.hops(), Vec::len);
-        Draw { hops, fanouts: fanouts.clone(), seed: *seed, max_nodes: limits.neighbourhood, named }
+        let (hops, made) = match fanouts {
+            // Draws say how far they go.
+            Some(fanouts) => (fanouts.len(), None),
+            // Reasons are looked for in all that is around.
+            None if named => (model.prepared.hops(), None),
+            None => model.prepared.reach(),
+        };
+        Draw { hops, made, fanouts: fanouts.clone(), seed: *seed, max_nodes: limits.neighbourhood, named }
     }
 
     /// The rows of each change.
@@ -488,9 +493,9 @@ impl<B: GraphBackend> Engine for Service<B> {
         let open = || Model::open(&self.options, &dir, &base, &self.device);
         let model = self.threads.install(open)?;
         // Once through, so that what does not work is known now, and the first request is not slower. Parts count by
-        // what was refreshed last, be it an older base.
+        // what was refreshed last, be it an older base; what is made of new nodes is that of the other model still.
         if let Some(node) = some_node(&base).filter(|_| self.live.is_refreshed())
-            && let Ok(part) = self.live.part(&[node], &[], &self.draw(&model, false))
+            && let Ok(part) = self.live.part(&[node], &[], &self.draw(&model, true))
         {
             model.prepared.scores(&[part], &model.refreshed)?;
         }

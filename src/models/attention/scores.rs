@@ -24,8 +24,11 @@ pub(super) struct AllScores<'s, B: GraphBackend> {
 impl<'s, B: GraphBackend> AllScores<'s, B> {
     pub fn new(layer: &AttentionLayer<B>, source: &'s Source<'s, B>, heads: usize) -> Self {
         let (block, types) = (source.block, source.h.types());
-        let vectors = layer.streams.iter().enumerate();
-        let vectors = vectors.map(|(at, stream)| block.has_stream(at).then(|| score_vectors(stream, heads))).collect();
+        let of_stream = |at: usize| match source.frozen {
+            Some(frozen) => frozen.vectors[at].clone(),
+            None => score_vectors(&layer.streams[at], heads),
+        };
+        let vectors = (0..layer.streams.len()).map(|at| block.has_stream(at).then(|| of_stream(at))).collect();
         let mut streams: Vec<Vec<usize>> = vec![Vec::new(); types];
         for edges in &block.edges {
             for t in [edges.src, edges.dst] {
@@ -76,7 +79,7 @@ impl<'s, B: GraphBackend> AllScores<'s, B> {
 }
 
 /// What the attention vectors mean for an input row, `W_h a_h` for every head: those of the destinations first.
-fn score_vectors<B: GraphBackend>(stream: &StreamAttention<B>, heads: usize) -> Tensor<B, 2> {
+pub(super) fn score_vectors<B: GraphBackend>(stream: &StreamAttention<B>, heads: usize) -> Tensor<B, 2> {
     let weight = stream.projection.val();
     let own = weight.dims()[1] / heads;
     let attention = stream.attention.val().reshape([2 * heads, own]);

@@ -1,4 +1,4 @@
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::path::PathBuf;
 
@@ -17,6 +17,7 @@ use crate::graph::{
     Values,
 };
 use crate::infer::tree_table::{TableModel, TableOptions};
+use crate::live::MadeRow;
 use crate::models::attention::{AttentionSpec, Connections, edge_inputs};
 use crate::models::auto_encoder::AutoEncoderSpec;
 use crate::models::node_classifier::ClassifierSpec;
@@ -339,7 +340,7 @@ impl Fixture {
         let place = |node: u32| offsets[graph.type_of(node as usize)] as u32 + places[&node];
         let targets = targets.iter().map(|&node| place(node)).collect();
         let dataset = Dataset { edge_values, events, ..Dataset::new(part, features, None, Some(ids)) };
-        Part { dataset, targets, refreshed: nodes.into_iter().map(Some).collect() }
+        Part { dataset, targets, refreshed: nodes.into_iter().map(Some).collect(), made: BTreeMap::new() }
     }
 }
 
@@ -415,8 +416,17 @@ fn check(of: &Fixture, run: &RunDir, reads_labels: bool) {
             let score = prepared.scores(std::slice::from_ref(&part), &refreshed).unwrap();
             assert!((score[0][0] - expected[node as usize]).abs() < 1e-6, "{}: new {node}", run.path().display());
             assert!((why.score - expected[node as usize]).abs() < 1e-6);
-            let among = prepared.scores(&[parts[18].clone(), part, parts[30].clone()], &refreshed).unwrap();
+            let among = prepared.scores(&[parts[18].clone(), part.clone(), parts[30].clone()], &refreshed).unwrap();
             assert!(bits(&among[1..2]) == bits(&score), "{}: new {node} among others", run.path().display());
+            // What was made of it once is all that is needed of what is further away.
+            let (hops, Some(_)) = prepared.reach() else { continue };
+            let (row, mut close) = (MadeRow::default(), of.part(&[node], hops));
+            for part in [&mut part, &mut close] {
+                part.refreshed[part.targets[0] as usize] = None;
+                part.made.insert(part.targets[0], row.clone());
+                let found = prepared.scores(std::slice::from_ref(part), &refreshed).unwrap();
+                assert!(row.get().is_some() && bits(&found) == bits(&score), "{}: {node} made", run.path().display());
+            }
         }
     }
 }

@@ -182,12 +182,23 @@ pub(super) fn group_by(keys: &[u32], num_keys: usize) -> (Vec<u64>, Vec<u64>) {
     (starts, positions)
 }
 
+/// Numbers that one thread looks at faster than it asks others.
+const FEW: usize = 1 << 14;
+
+/// The first of so many numbers that is so.
+fn first(count: usize, is_so: impl Fn(usize) -> bool + Sync) -> Option<usize> {
+    match count {
+        ..=FEW => (0..count).position(is_so),
+        _ => (0..count).into_par_iter().position_first(&is_so),
+    }
+}
+
 pub(super) fn check(row_ptr: &[u64], col_idx: &[u32], num_cols: usize) -> Result<(), CsrError> {
     let Some((&last, _)) = row_ptr.split_last() else { return Err(CsrError::NoRowPtr) };
     if row_ptr[0] != 0 {
         return Err(CsrError::FirstNotZero { found: row_ptr[0] });
     }
-    if let Some(row) = row_ptr.par_windows(2).position_first(|w| w[1] < w[0]) {
+    if let Some(row) = first(row_ptr.len() - 1, |row| row_ptr[row + 1] < row_ptr[row]) {
         return Err(CsrError::Decreasing { row, from: row_ptr[row], to: row_ptr[row + 1] });
     }
     if last != col_idx.len() as u64 {
@@ -197,7 +208,7 @@ pub(super) fn check(row_ptr: &[u64], col_idx: &[u32], num_cols: usize) -> Result
 }
 
 pub(super) fn check_columns(col_idx: &[u32], num_rows: usize, num_cols: usize) -> Result<(), CsrError> {
-    if let Some(edge) = col_idx.par_iter().position_first(|&c| c as usize >= num_cols) {
+    if let Some(edge) = first(col_idx.len(), |edge| col_idx[edge] as usize >= num_cols) {
         return Err(CsrError::ColumnOutOfRange { edge, found: col_idx[edge], num_cols });
     }
     match num_cols.max(num_rows) {
