@@ -317,8 +317,7 @@ mod tests {
     fn bytes_of_inference_are_those_counted_by_hand() {
         // Two destinations with three edges from two sources; one stream.
         let adjacency = Adjacency::from_edges(2, 2, &[(0, 0), (0, 1), (1, 1)]);
-        let (name, stream) = ("r".to_string(), "r".to_string());
-        let spec = RelationSpec { name, src: 1, dst: 0, stream, primary: true, adjacency };
+        let spec = RelationSpec::new("r", 1, 0, adjacency);
         let graph = HeteroGraph::new(vec![("d".into(), 2), ("s".into(), 2)], vec![spec]).unwrap();
         // A layer of width 3: ids 4 * (3 + 2), gathers 3 * 12, results 2 * 12, scalars 4 * (2 + 4).
         let attention = 20 + 36 + 24 + 24;

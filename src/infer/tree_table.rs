@@ -673,14 +673,7 @@ mod tests {
     #[test]
     fn the_reconstruction_error_is_the_mean_loss_of_a_nodes_edges() {
         let adjacency = Adjacency::from_edges(3, 3, &[(0, 1), (1, 0), (0, 0)]);
-        let relation = RelationSpec {
-            name: "edge".into(),
-            src: 0,
-            dst: 0,
-            stream: "edge".into(),
-            primary: true,
-            adjacency: adjacency.clone(),
-        };
+        let relation = RelationSpec::new("edge", 0, 0, adjacency.clone());
         let graph = HeteroGraph::new(vec![("node".into(), 3)], vec![relation]).unwrap();
         let z = array![[2.0f32, 0.0], [-1.0, 5.0], [3.0, 3.0]];
         let found = reconstruction_errors(&graph, z.view());

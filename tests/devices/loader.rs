@@ -92,14 +92,7 @@ fn bits(values: Vec<f32>) -> Vec<u32> {
 fn histories() -> HeteroGraph {
     let counts = [12usize, 5, 400];
     let of = |payment: usize, entity: usize| (payment * 31 + payment * payment / 7) % counts[entity];
-    let relation = |name: &str, [src, dst]: [usize; 2], adjacency| RelationSpec {
-        name: name.into(),
-        src,
-        dst,
-        stream: name.into(),
-        primary: true,
-        adjacency,
-    };
+    let relation = |name: &str, [src, dst]: [usize; 2], adjacency| RelationSpec::new(name, src, dst, adjacency);
     let mut relations = Vec::new();
     for entity in [0, 1] {
         let named: Vec<(u32, u32)> = (0..counts[2]).map(|at| (at as u32, of(at, entity) as u32)).collect();

@@ -127,14 +127,8 @@ pub fn dataset_with(payments: &[Payment], leak: Leak, past: Past) -> Dataset {
     let (customers, terminals) = (names(|p| p.customer), names(|p| p.terminal));
     let place = |names: &[u32], name: u32| names.binary_search(&name).unwrap() as u32;
     let counts = [customers.len(), terminals.len(), payments.len()];
-    let relation = |name: &str, [src, dst]: [usize; 2], adjacency: Adjacency| RelationSpec {
-        name: name.into(),
-        src,
-        dst,
-        stream: name.into(),
-        primary: true,
-        adjacency,
-    };
+    let relation =
+        |name: &str, [src, dst]: [usize; 2], adjacency: Adjacency| RelationSpec::new(name, src, dst, adjacency);
     let spec = |name: &str, ends: [usize; 2], edges: Vec<(u32, u32)>| {
         relation(name, ends, Adjacency::from_edges(counts[ends[1]], counts[ends[0]], &edges))
     };

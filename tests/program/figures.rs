@@ -34,7 +34,7 @@ fn random_graph(nodes: u32, edges: usize, groups: u32, within: f64, seed: u64) -
         }
     }
     let adjacency = Adjacency::from_edges(nodes as usize, nodes as usize, &pairs);
-    let spec = RelationSpec { name: "r".into(), src: 0, dst: 0, stream: "r".into(), primary: true, adjacency };
+    let spec = RelationSpec::new("r", 0, 0, adjacency);
     let graph = HeteroGraph::new(vec![("node".into(), nodes as usize)], vec![spec]).unwrap();
     let values = (0..nodes as usize * WIDTH).map(|_| rng.random_range(-1.0..1.0)).collect();
     Dataset::new(graph, Some(Features::from_f32(values, nodes as usize, WIDTH)), None, None)

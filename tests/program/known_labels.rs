@@ -55,8 +55,7 @@ fn dataset(labels: &[(u32, u8)], features: Option<Vec<f32>>) -> Dataset {
     let joined = |node: u32| (0..GROUP).map(move |other| (node, node / GROUP * GROUP + other));
     let edges: Vec<(u32, u32)> = (0..NODES).flat_map(joined).collect();
     let adjacency = Adjacency::from_edges(NODES as usize, NODES as usize, &edges);
-    let relation =
-        RelationSpec { name: "joins".into(), src: 0, dst: 0, stream: "joins".into(), primary: true, adjacency };
+    let relation = RelationSpec::new("joins", 0, 0, adjacency);
     let graph = HeteroGraph::new(vec![("account".into(), NODES as usize)], vec![relation]).unwrap();
     let features = features.unwrap_or_else(|| vec![1.0; 2 * NODES as usize]);
     let parts = [0, 1, 2].map(|part| of_part(labels, part));

@@ -36,7 +36,7 @@ fn dataset() -> Dataset {
     });
     let edges: Vec<(u32, u32)> = edges.flat_map(|(a, b)| [(a, b), (b, a)]).collect();
     let adjacency = Adjacency::from_edges(NODES, NODES, &edges);
-    let spec = RelationSpec { name: "knows".into(), src: 0, dst: 0, stream: "knows".into(), primary: true, adjacency };
+    let spec = RelationSpec::new("knows", 0, 0, adjacency);
     let graph = HeteroGraph::new(vec![("user".into(), NODES)], vec![spec]).unwrap();
     let labels = Labels { entries: (0..NODES).map(|node| (node as u32, u8::from(is_anomalous(node)))).collect() };
     Dataset::new(graph, Some(features), Some(labels), None)

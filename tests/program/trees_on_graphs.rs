@@ -42,7 +42,7 @@ pub fn rows() -> (Vec<f32>, Vec<(u32, u8)>) {
 pub fn dataset(values: Vec<f32>) -> Dataset {
     let edges: Vec<(u32, u32)> = (0..NODES).flat_map(|node| [1, 7, 30].map(|by| (node, (node + by) % NODES))).collect();
     let adjacency = Adjacency::from_edges(NODES as usize, NODES as usize, &edges);
-    let edge = RelationSpec { name: "near".into(), src: 0, dst: 0, stream: "near".into(), primary: true, adjacency };
+    let edge = RelationSpec::new("near", 0, 0, adjacency);
     let graph = HeteroGraph::new(vec![("node".into(), NODES as usize)], vec![edge]).unwrap();
     let features = Features::from_f32(values, NODES as usize, NAMES.len());
     let data = Dataset::new(graph, Some(features), Some(Labels { entries: rows().1 }), None);

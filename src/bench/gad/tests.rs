@@ -33,7 +33,7 @@ fn planted() -> Dataset {
         })
         .collect();
     let adjacency = Adjacency::from_edges(NODES, NODES, &edges);
-    let edge = RelationSpec { name: "edge".into(), src: 0, dst: 0, stream: "edge".into(), primary: true, adjacency };
+    let edge = RelationSpec::new("edge", 0, 0, adjacency);
     let graph = HeteroGraph::new(vec![("node".into(), NODES)], vec![edge]).unwrap();
     let entries = (0..NODES / 2).map(|node| (node as u32, u8::from(anomalous(node)))).collect();
     Dataset::new(graph, Some(Features::from_f32(values, NODES, 2)), Some(Labels { entries }), None)

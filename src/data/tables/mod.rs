@@ -719,8 +719,7 @@ fn specs_and_values(
             let (weight, time) = (weight.map(Values::Made), time.map(Values::Made));
             values.push(EdgeValues { relation: name.clone(), weight, time, columns });
         }
-        let stream = name.clone();
-        specs.push(RelationSpec { name, src: relation.src, dst: relation.dst, stream, primary: true, adjacency });
+        specs.push(RelationSpec::new(name, relation.src, relation.dst, adjacency));
     }
     (specs, values)
 }

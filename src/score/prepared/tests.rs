@@ -45,14 +45,7 @@ impl Fixture {
         let mut rng = ChaCha8Rng::seed_from_u64(3);
         let used: Vec<(u32, u32)> = (0..PAYMENTS as u32).map(|at| (at, at / 4)).collect();
         let next: Vec<(u32, u32)> = (1..PAYMENTS as u32).flat_map(|at| [(at, at - 1), (at - 1, at)]).collect();
-        let spec = |name: &str, src, adjacency| RelationSpec {
-            name: name.into(),
-            src,
-            dst: 1,
-            stream: name.into(),
-            primary: true,
-            adjacency,
-        };
+        let spec = |name: &str, src, adjacency| RelationSpec::new(name, src, 1, adjacency);
         let relations = vec![
             spec("used", 0, Adjacency::from_edges(PAYMENTS, CARDS, &used)),
             spec("next", 1, Adjacency::from_edges(PAYMENTS, PAYMENTS, &next)),
@@ -240,22 +233,10 @@ impl Fixture {
     fn classifier(&self, layer: LayerKind, classes: usize) -> RunDir {
         let config = ClassifyConfig::new(layer, self.data());
         let spec = ClassifierSpec {
-            layer,
-            input: COLUMNS + 1,
-            hidden: 8,
-            classes,
-            layers: 2,
             attention: crate::models::node_classifier::AttentionShape::of(&config.model),
             row_normalise: true,
-            directed: false,
-            types: Vec::new(),
-            relations: Vec::new(),
-            weighted: Vec::new(),
-            edges: Vec::new(),
             connections: Connections { norm: Norm::Layer, ..Connections::default() },
-            order: None,
-            two_hops: None,
-            cut: None,
+            ..ClassifierSpec::new(layer, [COLUMNS + 1, 8, classes], 2)
         };
         let spec = spec.over(&self.dataset.graph).unwrap();
         let run = self.run("classify", &RunConfig::Classify(config));
