@@ -155,17 +155,9 @@ fn stage2_epochs<B: GraphBackend>(
 
 fn attention_spec(host: &HeteroGraph, input: usize) -> AttentionSpec {
     AttentionSpec {
-        streams: host.streams().into_iter().map(String::from).collect(),
-        input,
-        hidden: HIDDEN,
-        output: HIDDEN,
-        heads: 1,
-        negative_slope: 0.2,
         own: own_types(OwnTransform::Auto, host),
         edges: edge_inputs(host, None),
-        connections: Default::default(),
-        labels: false,
-        pieces: None,
+        ..AttentionSpec::new(host.streams(), input, [HIDDEN, HIDDEN], 1)
     }
 }
 

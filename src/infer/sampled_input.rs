@@ -362,7 +362,6 @@ mod tests {
 
     use super::*;
     use crate::graph::Adjacency;
-    use crate::models::attention::Connections;
     use crate::models::node_classifier::AttentionShape;
     use crate::models::parameters::to_host;
 

@@ -379,7 +379,7 @@ mod tests {
     use super::*;
     use crate::config::{EdgeReads, TimeEncodingKind};
     use crate::graph::{Adjacency, EdgeMatrix, Features, HeteroGraph, RelationSpec};
-    use crate::models::attention::{Connections, edge_names};
+    use crate::models::attention::edge_names;
     use crate::models::parameters::{HostTensor, to_host};
 
     const NODES: usize = 30;

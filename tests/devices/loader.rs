@@ -619,23 +619,10 @@ pub mod bodies {
     }
 
     fn spec(graph: &HeteroGraph, input: usize, heads: usize, carried: Carried) -> AttentionSpec {
-        let streams = graph.streams().into_iter().map(String::from).collect();
         // With and without what a node has of itself.
         let own = own_types(if heads > 1 { OwnTransform::Always } else { OwnTransform::Auto }, graph);
         let edges = edge_inputs(graph, carried.time().as_ref());
-        AttentionSpec {
-            streams,
-            input,
-            hidden: 24,
-            output: 12,
-            heads,
-            negative_slope: 0.2,
-            own,
-            edges,
-            connections: Default::default(),
-            labels: false,
-            pieces: None,
-        }
+        AttentionSpec { own, edges, ..AttentionSpec::new(graph.streams(), input, [24, 12], heads) }
     }
 }
 

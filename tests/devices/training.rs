@@ -14,7 +14,6 @@ use graphsieve::graph::{
 };
 use graphsieve::infer::embed::Stage1;
 use graphsieve::models::precision::dtype_on;
-use graphsieve::run::progress::Mode;
 use graphsieve::score::{self, ScoreOptions, Scores};
 use graphsieve::train::{self, RunOptions};
 use graphsieve_kernels::testing::harness::Trial;
@@ -94,14 +93,7 @@ fn stages(dir: &TempDir, change: impl Fn(&mut graphsieve::config::TrainConfig)) 
 }
 
 pub fn run<B: GraphBackend + TreeBackend>(config: RunConfig, device: &B::Device) -> PathBuf {
-    let options = RunOptions {
-        device: "test".into(),
-        resume: None,
-        from: None,
-        pipeline: None,
-        stretch: None,
-        progress: Mode::Quiet,
-    };
+    let options = RunOptions::quiet("test");
     let outcome = train::run::<B>(config, &options, device).unwrap();
     outcome.stage1.map(|s| s.run).or(outcome.stage2.map(|s| s.run)).unwrap()
 }
@@ -441,13 +433,7 @@ fn stage_1_embeds_and_both_stages_score_a_graph_that_no_training_saw() {
     let config = SynthConfig { seed: 9, ..SynthConfig::preset(Preset::Quickstart).scaled(0.1) };
     synth::generate(&config, &|_, _, _| ()).unwrap().write(&other).unwrap();
     let scores = |run: &Path, data: &Path| {
-        let options = ScoreOptions {
-            checkpoint: run.into(),
-            data: data.into(),
-            input: None,
-            embeddings: false,
-            spill: Spill::default(),
-        };
+        let options = ScoreOptions::new(run, data);
         match score::compute::<Flex>(&options, &device).unwrap().scores {
             Scores::Anomaly(scores) => scores,
             Scores::Classes(_) => panic!("no classes"),

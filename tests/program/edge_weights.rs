@@ -14,7 +14,6 @@ use graphsieve::graph::{
 };
 use graphsieve::infer::embed::Stage1;
 use graphsieve::infer::sampled_input::SampledInput;
-use graphsieve::models::attention::Connections;
 use graphsieve::models::node_classifier::{AttentionShape, ClassifierSpec};
 use graphsieve::sampler::{Fanout, NeighbourSampler, SamplerConfig, weights_of};
 use graphsieve::score::explain::Explanation;

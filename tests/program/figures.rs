@@ -7,7 +7,6 @@ use std::path::Path;
 use burn_flex::Flex;
 use graphsieve::config::{RunConfig, Stage1Config};
 use graphsieve::graph::{Adjacency, Dataset, Features, HeteroGraph, RelationSpec};
-use graphsieve::run::progress::Mode;
 use graphsieve::train::{self, RunOptions, Stage1Outcome};
 use ndarray::{Array1, Array2, Ix1, Ix2};
 use ndarray_npy::NpzWriter;
@@ -50,14 +49,7 @@ fn stage1(dataset: &Dataset, held_out: f64) -> Stage1Outcome {
     config.train.epochs = 80;
     config.train.learning_rate = 1e-2;
     config.split.held_out = held_out;
-    let options = RunOptions {
-        device: "test".into(),
-        resume: None,
-        from: None,
-        pipeline: None,
-        stretch: None,
-        progress: Mode::Quiet,
-    };
+    let options = RunOptions::quiet("test");
     let outcome = train::run::<Flex>(RunConfig::Stage1(config), &options, &Default::default()).unwrap();
     outcome.stage1.unwrap()
 }

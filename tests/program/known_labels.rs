@@ -8,7 +8,7 @@ use graphsieve::config::{
     Draw, ForestConfig, LoaderMode, OwnTransform, RunConfig, Stage2Config, Stage2Input, Stage3Config, TreeModel,
 };
 use graphsieve::graph::{
-    Adjacency, Dataset, Features, HeteroGraph, IdMaps, Labels, RelationSpec, Spill, SplitRule, StoredSplit,
+    Adjacency, Dataset, Features, HeteroGraph, IdMaps, Labels, RelationSpec, SplitRule, StoredSplit,
 };
 use graphsieve::metrics::{roc_auc, sigmoid};
 use graphsieve::run::evaluation::read_scores;
@@ -117,13 +117,7 @@ fn auroc(scores: &[f32], part: &[(u32, u8)]) -> f64 {
 }
 
 pub fn computed(checkpoint: &Path, data: &Path) -> Vec<f32> {
-    let options = ScoreOptions {
-        checkpoint: checkpoint.into(),
-        data: data.into(),
-        input: None,
-        embeddings: false,
-        spill: Spill::default(),
-    };
+    let options = ScoreOptions::new(checkpoint, data);
     match score::compute::<Flex>(&options, &FlexDevice).unwrap().scores {
         Scores::Anomaly(scores) => scores,
         Scores::Classes(_) => panic!("Stage 2 or 3"),
@@ -337,13 +331,7 @@ fn labels_that_cannot_be_had_are_refused() {
     let labels = labels(Labelled::ByGroup);
     let Trained { run, dir } = trained(&dataset(&labels, None), 0, |config| config.train.epochs = 2);
     let refused = |checkpoint: &Path, data: &Path| {
-        let options = ScoreOptions {
-            checkpoint: checkpoint.into(),
-            data: data.into(),
-            input: None,
-            embeddings: false,
-            spill: Spill::default(),
-        };
+        let options = ScoreOptions::new(checkpoint, data);
         score::compute::<Flex>(&options, &FlexDevice).unwrap_err().to_string()
     };
     let strangers = dir.path().join("strangers");
@@ -389,13 +377,7 @@ fn trees_read_the_training_labels_of_neighbours() {
     // The run has all that it takes to make the table again.
     let data = with.dir.path().join("data");
     assert_eq!(computed(&with.run, &data), scores_of_trees(&with));
-    let alone = ScoreOptions {
-        checkpoint: with.run.join("checkpoint/best.trees"),
-        data: data.clone(),
-        input: None,
-        embeddings: false,
-        spill: Spill::default(),
-    };
+    let alone = ScoreOptions::new(with.run.join("checkpoint/best.trees"), data.clone());
     let error = score::compute::<Flex>(&alone, &FlexDevice).unwrap_err().to_string();
     assert!(error.contains("the directory of a run"), "{error}");
 }

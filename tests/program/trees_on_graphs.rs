@@ -6,7 +6,6 @@ use burn_flex::{Flex, FlexDevice};
 use graphsieve::config::{ForestConfig, Stage3Config, TreeModel};
 use graphsieve::graph::{Adjacency, Dataset, Features, HeteroGraph, Labels, RelationSpec};
 use graphsieve::infer::tree_table::Tables;
-use graphsieve::run::progress::Mode;
 use graphsieve::run::splits::split_of;
 use graphsieve::train::RunOptions;
 use graphsieve::train::stage3::validated;
@@ -175,7 +174,7 @@ fn a_training_of_trees_stops_when_its_time_is_over_and_keeps_what_it_has() {
     let trained = |resume: Option<std::path::PathBuf>, deadline: Option<Instant>| {
         let stretch = Some(Stretch { share: 1.0, deadline });
         let device = "test".into();
-        let options = RunOptions { device, resume, from: None, pipeline: None, stretch, progress: Mode::Quiet };
+        let options = RunOptions { resume, stretch, ..RunOptions::quiet(device) };
         let found =
             validated::<Flex>(&config, &data, &split, (&[], &Tables::default()), &options, &FlexDevice).unwrap();
         (found.run, found.done, found.complete)

@@ -70,8 +70,13 @@ fn auroc(model: &str, split: &Split) -> f64 {
     (config.output.dir, config.output.plots) = (runs.path().to_path_buf(), false);
     let dataset = planted();
     let features = Some(features::<Flex>(&dataset, &options(vec![named("gadbench-forest")]), &FlexDevice).unwrap());
-    let common =
-        Common::<Flex> { config, options: quiet("cpu"), device: &FlexDevice, tables: Tables::default(), features };
+    let common = Common::<Flex> {
+        config,
+        options: RunOptions::quiet("cpu"),
+        device: &FlexDevice,
+        tables: Tables::default(),
+        features,
+    };
     Fitting::new(&common, dataset, split, 1).unwrap().model(named(model)).unwrap().test.auroc
 }
 

@@ -100,19 +100,12 @@ impl Fixture {
     fn stage2(&self, rich: bool, input: Stage2Input) -> RunDir {
         let graph = self.with_values();
         let given = if input == Stage2Input::Features { COLUMNS + 1 } else { 8 };
+        // Embeddings of both have 24 columns, so that folds of both have a mean.
+        let output = if rich { 12 } else { 24 };
         let mut spec = AttentionSpec {
-            streams: graph.streams().into_iter().map(String::from).collect(),
-            input: given,
-            hidden: 12,
-            // Embeddings of both have 24 columns, so that folds of both have a mean.
-            output: if rich { 12 } else { 24 },
-            heads: 1,
-            negative_slope: 0.2,
             own: vec![None, Some("payment".into())],
-            edges: Vec::new(),
-            connections: Connections::default(),
             labels: !rich,
-            pieces: None,
+            ..AttentionSpec::new(graph.streams(), given, [12, output], 1)
         };
         if rich {
             let connections = Connections { residual: true, gate: true, norm: Norm::Layer, jump: Jump::Concat };
@@ -348,13 +341,7 @@ fn bits(scores: &[Vec<f32>]) -> Vec<u32> {
 
 /// Whole parts have the scores of `score`, to the bit in any company; a node that is new has that of the same node.
 fn check(of: &Fixture, run: &RunDir, reads_labels: bool) {
-    let options = ScoreOptions {
-        checkpoint: run.path().into(),
-        data: of.data(),
-        input: None,
-        embeddings: false,
-        spill: Spill::default(),
-    };
+    let options = ScoreOptions::new(run.path(), of.data());
     let expected = match compute::<Flex>(&options, &DEVICE).unwrap().scores {
         Scores::Anomaly(scores) => scores,
         Scores::Classes(probabilities) => probabilities.column(1).to_vec(),
