@@ -607,11 +607,6 @@ impl<B: GraphBackend> Engine for Service<B> {
         model.of.drift.categories(&new);
         model.of.drift.refresh()
     }
-
-    fn close(&self) -> Result<()> {
-        // What was acknowledged is on the disk.
-        Ok(())
-    }
 }
 
 /// Changes with their rows, nodes before edges and each in their order: an edge may name what stands behind it.

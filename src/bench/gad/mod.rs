@@ -178,5 +178,5 @@ fn features<B: GraphBackend>(dataset: &Dataset, options: &GadOptions, device: &B
         _ => Inputs::All,
     };
     let farthest = options.models.iter().map(of).max().unwrap_or(Inputs::Raw);
-    neighbourhood_table::<B>(dataset, None, &options.data, &farthest.blocks(), device)
+    neighbourhood_table::<B>(dataset, &options.data, &farthest.blocks(), device)
 }

@@ -62,26 +62,6 @@ impl Engine for Anything {
     fn columns(&self) -> Vec<TableColumns> {
         Vec::new()
     }
-
-    fn refresh(&self) -> Result<()> {
-        Ok(())
-    }
-
-    fn compact(&self) -> Result<bool> {
-        Ok(false)
-    }
-
-    fn retain(&self) -> Result<bool> {
-        Ok(false)
-    }
-
-    fn watch(&self) -> Result<()> {
-        Ok(())
-    }
-
-    fn close(&self) -> Result<()> {
-        Ok(())
-    }
 }
 
 fn options(token_file: Option<PathBuf>) -> Options {
