@@ -16,7 +16,7 @@ use super::{Note, usage};
 use crate::config::RunConfig;
 use crate::data::synth::{self, SynthConfig};
 use crate::error::{Error, Result};
-use crate::graph::{Spill, atomic_write};
+use crate::graph::atomic_write;
 use crate::memory::{of_status, resident_peak};
 use crate::run::RunDir;
 use crate::run::calibration::read_calibration;
@@ -176,9 +176,7 @@ fn configuration((task, settings): (&str, &str), place: &Path, epochs: usize) ->
 
 /// Scores all nodes of `data` with the model of a run and writes the list to `file`.
 fn list<B: GraphBackend>(run: &Path, data: &Path, file: &Path, device: &B::Device) -> Result<()> {
-    let (checkpoint, spill) = (run.to_path_buf(), Spill::default());
-    let options = ScoreOptions { spill, ..ScoreOptions::new(checkpoint, data.to_path_buf()) };
-    let mut computed = score::compute::<B>(&options, device)?;
+    let mut computed = score::compute::<B>(&ScoreOptions::new(run, data), device)?;
     let run = RunDir::open(run)?;
     let (scores, view) = match computed.scores {
         Scores::Anomaly(scores) => (scores, None),

@@ -189,10 +189,7 @@ fn frequencies_are_kept_or_learned_and_a_run_scores_explains_and_begins_others_w
         begun.push(whole);
     }
     // A training begins with the weights of another one, whose frequencies were learned; not of one that kept them.
-    let options = |from: &PathBuf| {
-        let (from, device) = (Some(from.clone()), "test".into());
-        RunOptions { from, ..RunOptions::quiet(device) }
-    };
+    let options = |from: &PathBuf| RunOptions { from: Some(from.clone()), ..RunOptions::quiet("test") };
     let later = |from: &PathBuf| {
         let mut config = config(dir.path(), TimeEncodingKind::Learned);
         (config.train.epochs, config.train.learning_rate, config.train.learning_rate_min) = (1, 1e-12, 1e-12);

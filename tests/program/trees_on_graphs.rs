@@ -173,8 +173,7 @@ fn a_training_of_trees_stops_when_its_time_is_over_and_keeps_what_it_has() {
     let split = split_of(&data, &data.labels.as_ref().unwrap().entries, &config.split, config.seed).unwrap();
     let trained = |resume: Option<std::path::PathBuf>, deadline: Option<Instant>| {
         let stretch = Some(Stretch { share: 1.0, deadline });
-        let device = "test".into();
-        let options = RunOptions { resume, stretch, ..RunOptions::quiet(device) };
+        let options = RunOptions { resume, stretch, ..RunOptions::quiet("test") };
         let found =
             validated::<Flex>(&config, &data, &split, (&[], &Tables::default()), &options, &FlexDevice).unwrap();
         (found.run, found.done, found.complete)
