@@ -149,4 +149,3 @@ graph_backend! {
     LinearBackend CombineBackend NormaliseBackend PiecesBackend DropoutBackend LossBackend SumBackend SegmentsBackend
     AdamBackend ChunkBackend CollectiveBackend
 }
-

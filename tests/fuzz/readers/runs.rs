@@ -136,7 +136,8 @@ fn open(run: &Path, data: &Path, name: &str) -> bool {
         let _ = [0.0, 0.55, 1.0, f32::NAN].map(|score| calibration.probability(score));
         let _ = (calibration.describe(None), calibration.at_base_rate(0.1).probability(0.5));
     }
-    taken.push(("calibration.json", read_calibration(&run).is_ok() || read_class_calibrations(&run, 2).is_ok()));
+    let of_classes = read_class_calibrations(&run, 2).is_ok();
+    taken.push(("calibration.json", of_classes || read_calibration(&run).is_ok()));
     taken.push(("metrics.jsonl", run.history().map(|history| history.series("loss")).is_ok()));
     let _ = (Evaluation::of_run(&run), class_test_of_run(&run), OnValidation::read(&run), run.summary());
     taken.iter().all(|&(of, is_taken)| of != name || is_taken)
