@@ -15,7 +15,7 @@ const NODES: usize = 180;
 const WIDTH: usize = 6;
 
 /// A reproducible number below `bound` for the question `at`.
-fn number(at: usize, bound: usize) -> usize {
+pub fn number(at: usize, bound: usize) -> usize {
     let mixed = (at as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let mixed = (mixed ^ (mixed >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     ((mixed ^ (mixed >> 32)) % bound as u64) as usize

@@ -14,6 +14,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde_json::Value;
 
+use crate::classes::number;
 use crate::support::{Sandbox, repository};
 
 /// Nodes of one type in `groups` of equal size with random features; each of `edges` pairs is drawn from one group with
@@ -150,13 +151,6 @@ fn the_quickstart_is_as_good_as_it_was_over_seeds() {
     Spread { mean: 0.7653, deviation: 0.0084 }.holds("edge AUC, held out", &held_out);
     Spread { mean: 0.8503, deviation: 0.0056 }.holds("edge AUC, trained on", &trained_on);
     Spread { mean: 0.9486, deviation: 0.0278 }.holds("ROC-AUC of test labels", &test);
-}
-
-/// A reproducible number below `bound` for the question `at`.
-fn number(at: usize, bound: usize) -> usize {
-    let mixed = (at as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let mixed = (mixed ^ (mixed >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    ((mixed ^ (mixed >> 32)) % bound as u64) as usize
 }
 
 /// A graph of four classes: features say little of a node's class. An edge leads to a node of the same class with
