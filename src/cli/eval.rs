@@ -183,8 +183,7 @@ fn side_by_side(arguments: &Arguments, console: Console) -> Result<()> {
     let (device, _) = arguments.compute.choose(console)?;
     let mut models = Vec::with_capacity(judged.len());
     for judged in judged {
-        let checkpoint = judged.run.path().to_owned();
-        let options = ScoreOptions::new(checkpoint, data.clone());
+        let options = ScoreOptions::new(judged.run.path(), data);
         let Computed { dataset, scores, .. } = with_backend!(device, |B, d| compute::<B>(&options, &d))?;
         let dataset = dataset.in_window(arguments.window.unwrap_or(1))?;
         let counts = counting(arguments, &dataset)?;
