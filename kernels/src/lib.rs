@@ -138,62 +138,18 @@ pub use trees::split::{
 };
 pub use trees::tree_device::{NoDoublePrecision, TreeBackend, TreeDevice};
 
-/// A backend on which every operator of this crate runs.
-pub trait GraphBackend:
-    MemoryBackend
-    + UploadBackend
-    + NodeSetBackend
-    + SelectBackend
-    + RowBufferBackend
-    + SampleBackend
-    + SpmmBackend
-    + EdgeSoftmaxBackend
-    + MessageBackend
-    + GatBackend
-    + GatV2Backend
-    + RowDotsBackend
-    + PairDotBackend
-    + GatherBackend
-    + LinearBackend
-    + CombineBackend
-    + NormaliseBackend
-    + PiecesBackend
-    + DropoutBackend
-    + LossBackend
-    + SumBackend
-    + SegmentsBackend
-    + AdamBackend
-    + ChunkBackend
-    + CollectiveBackend
-{
+macro_rules! graph_backend {
+    ($($part:ident)+) => {
+        /// A backend on which every operator of this crate runs.
+        pub trait GraphBackend: $($part +)+ {}
+
+        impl<B: $($part +)+> GraphBackend for B {}
+    };
 }
 
-impl<B> GraphBackend for B where
-    B: MemoryBackend
-        + UploadBackend
-        + NodeSetBackend
-        + SelectBackend
-        + RowBufferBackend
-        + SampleBackend
-        + SpmmBackend
-        + EdgeSoftmaxBackend
-        + MessageBackend
-        + GatBackend
-        + GatV2Backend
-        + RowDotsBackend
-        + PairDotBackend
-        + GatherBackend
-        + LinearBackend
-        + CombineBackend
-        + NormaliseBackend
-        + PiecesBackend
-        + DropoutBackend
-        + LossBackend
-        + SumBackend
-        + SegmentsBackend
-        + AdamBackend
-        + ChunkBackend
-        + CollectiveBackend
-        + CollectiveBackend
-{
+graph_backend! {
+    MemoryBackend UploadBackend NodeSetBackend SelectBackend RowBufferBackend SampleBackend SpmmBackend
+    EdgeSoftmaxBackend MessageBackend GatBackend GatV2Backend RowDotsBackend PairDotBackend GatherBackend
+    LinearBackend CombineBackend NormaliseBackend PiecesBackend DropoutBackend LossBackend SumBackend SegmentsBackend
+    AdamBackend ChunkBackend CollectiveBackend
 }

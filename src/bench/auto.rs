@@ -151,14 +151,7 @@ pub fn run<B: GraphBackend + TreeBackend>(
     options.check()?;
     let started = Instant::now();
     let runs = tempfile::tempdir().map_err(|source| Error::io(std::env::temp_dir(), "write", source))?;
-    let quiet = RunOptions {
-        device: options.description.clone(),
-        resume: None,
-        from: None,
-        pipeline: None,
-        stretch: None,
-        progress: Mode::Quiet,
-    };
+    let quiet = RunOptions::quiet(&options.description);
     let progress = Progress::with_mode("tournaments", options.splits as u64, Unit::Items, mode);
     let (mut splits, mut figure) = (Vec::with_capacity(options.splits), Figure::AveragePrecision);
     for at in 0..options.splits {

@@ -16,11 +16,10 @@ use super::{Note, usage};
 use crate::config::RunConfig;
 use crate::data::synth::{self, SynthConfig};
 use crate::error::{Error, Result};
-use crate::graph::{Spill, atomic_write};
+use crate::graph::atomic_write;
 use crate::memory::{of_status, resident_peak};
 use crate::run::RunDir;
 use crate::run::calibration::read_calibration;
-use crate::run::progress::Mode;
 use crate::score::list::{ListColumns, write_csv};
 use crate::score::ranking::{RankingFilter, Scored, rank};
 use crate::score::{self, ClassView, ScoreOptions, Scores, compare};
@@ -133,9 +132,7 @@ pub fn run<B: GraphBackend + TreeBackend>(
     market.write(&data)?;
     let (nodes, edges) = (market.graph.num_nodes(), market.graph.num_edges());
     drop(market);
-    let (device_name, progress) = (options.description.clone(), Mode::Quiet);
-    let run_options =
-        RunOptions { device: device_name, resume: None, from: None, pipeline: None, stretch: None, progress };
+    let run_options = RunOptions::quiet(&options.description);
 
     let started = Instant::now();
     let sample = |epochs: usize, scorings: usize| -> Result<Sample> {
@@ -179,9 +176,7 @@ fn configuration((task, settings): (&str, &str), place: &Path, epochs: usize) ->
 
 /// Scores all nodes of `data` with the model of a run and writes the list to `file`.
 fn list<B: GraphBackend>(run: &Path, data: &Path, file: &Path, device: &B::Device) -> Result<()> {
-    let (checkpoint, spill) = (run.to_path_buf(), Spill::default());
-    let options = ScoreOptions { checkpoint, data: data.to_path_buf(), input: None, embeddings: false, spill };
-    let mut computed = score::compute::<B>(&options, device)?;
+    let mut computed = score::compute::<B>(&ScoreOptions::new(run, data), device)?;
     let run = RunDir::open(run)?;
     let (scores, view) = match computed.scores {
         Scores::Anomaly(scores) => (scores, None),

@@ -155,17 +155,9 @@ fn stage2_epochs<B: GraphBackend>(
 
 fn attention_spec(host: &HeteroGraph, input: usize) -> AttentionSpec {
     AttentionSpec {
-        streams: host.streams().into_iter().map(String::from).collect(),
-        input,
-        hidden: HIDDEN,
-        output: HIDDEN,
-        heads: 1,
-        negative_slope: 0.2,
         own: own_types(OwnTransform::Auto, host),
         edges: edge_inputs(host, None),
-        connections: Default::default(),
-        labels: false,
-        pieces: None,
+        ..AttentionSpec::new(host.streams(), input, [HIDDEN, HIDDEN], 1)
     }
 }
 
@@ -317,8 +309,7 @@ mod tests {
     fn bytes_of_inference_are_those_counted_by_hand() {
         // Two destinations with three edges from two sources; one stream.
         let adjacency = Adjacency::from_edges(2, 2, &[(0, 0), (0, 1), (1, 1)]);
-        let (name, stream) = ("r".to_string(), "r".to_string());
-        let spec = RelationSpec { name, src: 1, dst: 0, stream, primary: true, adjacency };
+        let spec = RelationSpec::new("r", 1, 0, adjacency);
         let graph = HeteroGraph::new(vec![("d".into(), 2), ("s".into(), 2)], vec![spec]).unwrap();
         // A layer of width 3: ids 4 * (3 + 2), gathers 3 * 12, results 2 * 12, scalars 4 * (2 + 4).
         let attention = 20 + 36 + 24 + 24;

@@ -262,8 +262,7 @@ pub(super) mod tests {
     /// Three destinations (one without edges, one with a double edge), four sources.
     pub fn relation() -> HeteroGraph {
         let adjacency = Adjacency::new(vec![0, 3, 3, 6], vec![0, 1, 3, 1, 2, 2], 4).unwrap();
-        let (name, stream) = ("r".to_string(), "r".to_string());
-        let spec = RelationSpec { name, src: 1, dst: 0, stream, primary: true, adjacency };
+        let spec = RelationSpec::new("r", 1, 0, adjacency);
         HeteroGraph::new(vec![("d".into(), 3), ("s".into(), 4)], vec![spec]).unwrap()
     }
 

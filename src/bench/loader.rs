@@ -408,17 +408,9 @@ fn passes<B: GraphBackend>(
     const KEPT: usize = 10;
     note("training through the loader");
     let spec = AttentionSpec {
-        streams: graph.streams().into_iter().map(String::from).collect(),
-        input: features.dim(),
-        hidden: 128,
-        output: 128,
-        heads: 1,
-        negative_slope: 0.2,
         own: own_types(OwnTransform::Auto, graph),
         edges: edge_inputs(graph, None),
-        connections: Default::default(),
-        labels: false,
-        pieces: None,
+        ..AttentionSpec::new(graph.streams(), features.dim(), [128, 128], 1)
     };
     if options.fanouts.len() != TripleStreamGat::<B>::LAYERS {
         note("the passes take the first two fanouts");

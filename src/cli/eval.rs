@@ -16,7 +16,7 @@ use crate::config::{ClassifySplit, LabelSplit, RunConfig};
 use crate::data::class_split::ClassSplit;
 use crate::data::split::{Split, SplitFractions};
 use crate::error::{Error, Result};
-use crate::graph::{Dataset, Labels, Spill, date};
+use crate::graph::{Dataset, Labels, date};
 use crate::metrics::{ClassReport, Report};
 use crate::run::RunDir;
 use crate::run::bundle::check_output;
@@ -183,9 +183,7 @@ fn side_by_side(arguments: &Arguments, console: Console) -> Result<()> {
     let (device, _) = arguments.compute.choose(console)?;
     let mut models = Vec::with_capacity(judged.len());
     for judged in judged {
-        let checkpoint = judged.run.path().to_owned();
-        let options =
-            ScoreOptions { checkpoint, data: data.clone(), input: None, embeddings: false, spill: Spill::default() };
+        let options = ScoreOptions::new(judged.run.path(), data);
         let Computed { dataset, scores, .. } = with_backend!(device, |B, d| compute::<B>(&options, &d))?;
         let dataset = dataset.in_window(arguments.window.unwrap_or(1))?;
         let counts = counting(arguments, &dataset)?;

@@ -379,11 +379,10 @@ fn scored(arguments: &Arguments, console: Console) -> Result<ScoredData> {
     }
     let (device, _) = arguments.compute.choose(console)?;
     let options = ScoreOptions {
-        checkpoint: arguments.checkpoint.clone(),
-        data,
         input: arguments.input.clone(),
         embeddings: arguments.embeddings.is_some(),
         spill: Spill::new(arguments.memory, beside_outputs(arguments)),
+        ..ScoreOptions::new(arguments.checkpoint.clone(), data)
     };
     let fanouts: Option<Vec<usize>> =
         arguments.fanouts.as_ref().map(|fanouts| fanouts.iter().map(|fanout| fanout.get()).collect());

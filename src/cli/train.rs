@@ -117,7 +117,7 @@ pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
     timed("memory of the device", || Room::of(device, ranks).check(&config, console))?;
     let from = arguments.from.as_deref().map(|from| start_of(from, &config)).transpose()?;
     let (resume, progress) = (arguments.resume.clone(), console.progress());
-    let options = RunOptions { device: description, resume, from, pipeline: None, stretch: None, progress };
+    let options = RunOptions { resume, from, progress, ..RunOptions::quiet(description) };
     if arguments.each_window {
         return with_backend!(device, |B, d| each_window::<B>(&config, &options, &d, console));
     }

@@ -114,7 +114,7 @@ mod tests {
                 edges.sort_unstable();
                 let starts = (0..=12).map(|row| edges.partition_point(|&(dst, _)| dst < row) as u64).collect();
                 let adjacency = Adjacency::new(starts, edges.iter().map(|&(_, src)| src).collect(), cols).unwrap();
-                RelationSpec { name: name.into(), src, dst, stream: name.into(), primary: true, adjacency }
+                RelationSpec::new(name, src, dst, adjacency)
             };
             let relations =
                 vec![spec("pays", 0, 0, pays, 12), spec("knows", 0, 0, knows, 12), spec("buys", 1, 0, buys, 7)];
@@ -141,14 +141,7 @@ mod tests {
                 let (start, end) = (0..nodes).map(span).unzip();
                 Adjacency::from_spans(start, end, order.iter().map(|&at| at as u32).collect(), nodes).unwrap()
             };
-            let spec = |name: &str, src, adjacency| RelationSpec {
-                name: name.into(),
-                src,
-                dst: 1,
-                stream: name.into(),
-                primary: true,
-                adjacency,
-            };
+            let spec = |name: &str, src, adjacency| RelationSpec::new(name, src, 1, adjacency);
             let paid: Vec<(u32, u32)> = payments.iter().zip(0..).map(|(&(card, _), at)| (at, card)).collect();
             let within = |&(a, b): &(u32, u32)| (a % nodes as u32, b % nodes as u32);
             let follows: Vec<(u32, u32)> = follows.iter().map(within).collect();
@@ -254,7 +247,7 @@ mod tests {
     #[test]
     fn a_node_may_lose_all_its_edges() {
         let adjacency = Adjacency::from_edges(2, 2, &[(0, 1), (1, 0)]);
-        let spec = RelationSpec { name: "r".into(), src: 0, dst: 0, stream: "r".into(), primary: true, adjacency };
+        let spec = RelationSpec::new("r", 0, 0, adjacency);
         let graph = HeteroGraph::new(vec![("node".into(), 2)], vec![spec]).unwrap();
         let split = (0..).find_map(|seed| EdgeSplit::new(0.5, seed).filter(|split| split.holds_out(0, 1))).unwrap();
         let training = split.training_graph(&graph);

@@ -65,13 +65,8 @@ mod tests {
     #[test]
     fn groups_of_a_split_are_connected_through_nodes_of_its_types_alone() {
         // Users 0 to 3 and cards 4, 5: 0 and 2 have card 4, 3 has card 5; 0 and 1 know each other.
-        let relation = |name: &str, src, rows, edges: &[(u32, u32)]| RelationSpec {
-            name: name.into(),
-            src,
-            dst: 0,
-            stream: name.into(),
-            primary: true,
-            adjacency: Adjacency::from_edges(rows, if src == 0 { 4 } else { 2 }, edges),
+        let relation = |name: &str, src, rows, edges: &[(u32, u32)]| {
+            RelationSpec::new(name, src, 0, Adjacency::from_edges(rows, if src == 0 { 4 } else { 2 }, edges))
         };
         let relations =
             vec![relation("knows", 0, 4, &[(0, 1), (1, 0)]), relation("has", 1, 4, &[(0, 0), (2, 0), (3, 1)])];

@@ -1,5 +1,6 @@
 //! Panics of other crates' readers on damaged files, as errors.
 
+use std::any::Any;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -18,10 +19,12 @@ pub(crate) fn caught<T>(read: impl FnOnce() -> T) -> Result<T, String> {
     let before = CAUGHT.replace(true);
     let outcome = catch_unwind(AssertUnwindSafe(read));
     CAUGHT.set(before);
-    outcome.map_err(|panic| {
-        let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-        text.unwrap_or("its reader failed").to_owned()
-    })
+    outcome.map_err(|panic| panic_text(&*panic).unwrap_or("its reader failed").to_owned())
+}
+
+/// The message of a panic, where it has one.
+pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> Option<&str> {
+    panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str))
 }
 
 #[cfg(test)]

@@ -9,8 +9,8 @@ use std::io;
 use std::iter;
 use std::path::{Path, PathBuf};
 
-pub(crate) use caught::caught;
 pub use caught::is_caught;
+pub(crate) use caught::{caught, panic_text};
 pub(crate) use nearest::{UnknownName, nearest_name};
 pub use place::Place;
 pub(crate) use place::{Snippet, byte_at, line_number};

@@ -203,8 +203,7 @@ mod tests {
             row_ptr.push(cols.len() as u64);
         }
         let adjacency = Adjacency::new(row_ptr, cols, 5).unwrap();
-        let spec =
-            RelationSpec { name: "pays".into(), src: 0, dst: 0, stream: "pays".into(), primary: true, adjacency };
+        let spec = RelationSpec::new("pays", 0, 0, adjacency);
         let types = vec![("account".into(), 5)];
         let graph = HeteroGraph::with_reverse_relations(types, vec![spec], |_| false).unwrap();
         let columns = EdgeColumns { names: vec!["amount".into(), "a fee".into()], values: Values::Made(values.into()) };
@@ -264,8 +263,7 @@ mod tests {
     /// A card that is used by events at 10 and 20, each over an edge with a time of its own, the second one twice.
     fn uses(times: [i64; 3], values: [f32; 3]) -> Dataset {
         let adjacency = Adjacency::new(vec![0, 1, 3], vec![0, 0, 0], 1).unwrap();
-        let spec =
-            RelationSpec { name: "used".into(), src: 0, dst: 1, stream: "used".into(), primary: true, adjacency };
+        let spec = RelationSpec::new("used", 0, 1, adjacency);
         let graph = HeteroGraph::new(vec![("card".into(), 1), ("payment".into(), 2)], vec![spec]).unwrap();
         let columns = EdgeColumns { names: vec!["fee".into()], values: Values::Made(values.to_vec().into()) };
         let (time, columns) = (Some(Values::Made(times.to_vec().into())), Some(columns));

@@ -91,8 +91,7 @@ mod tests {
         let pairs = [(0, 1), (0, 2), (0, 3), (3, 4)];
         let edges: Vec<(u32, u32)> = pairs.iter().flat_map(|&(a, b)| [(a, b), (b, a)]).chain([(1, 1)]).collect();
         let adjacency = Adjacency::from_edges(6, 6, &edges);
-        let edge =
-            RelationSpec { name: "edge".into(), src: 0, dst: 0, stream: "edge".into(), primary: true, adjacency };
+        let edge = RelationSpec::new("edge", 0, 0, adjacency);
         HeteroGraph::new(vec![("node".into(), 6)], vec![edge]).unwrap()
     }
 

@@ -43,7 +43,7 @@
 //! use graphsieve::graph::{Adjacency, Features, HeteroGraph, RelationSpec};
 //! // 0 <-> 1
 //! let adjacency = Adjacency::from_edges(2, 2, &[(0, 1), (1, 0)]);
-//! let edge = RelationSpec { name: "edge".into(), src: 0, dst: 0, stream: "edge".into(), primary: true, adjacency };
+//! let edge = RelationSpec::new("edge", 0, 0, adjacency);
 //! let graph = HeteroGraph::new(vec![("node".into(), 2)], vec![edge])?;
 //! let x = Features::from_f32(vec![1.0, 3.0], 2, 1);
 //! let config = NeighbourhoodConfig { hops: 1, wavelets: false, ..Default::default() };

@@ -17,7 +17,7 @@ type Matrix = Vec<Vec<f64>>;
 type Step<'a> = (&'a str, &'a dyn Fn(&Matrix) -> Matrix);
 
 fn relation(name: &str, [src, dst]: [usize; 2], adjacency: Adjacency) -> RelationSpec {
-    RelationSpec { name: name.into(), src, dst, stream: name.into(), primary: true, adjacency }
+    RelationSpec::new(name, src, dst, adjacency)
 }
 
 /// One node type. Node 0 has a loop and is listed twice by node 1, node 4 has no in-neighbours, node 5 none at all.

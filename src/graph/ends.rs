@@ -8,13 +8,9 @@ use crate::error::{Error, Result};
 /// # Example
 /// ```
 /// use graphsieve::graph::{Adjacency, Ends, HeteroGraph, RelationSpec};
-/// let into = |name: &str, of_row: &[u32]| RelationSpec {
-///     name: name.into(),
-///     src: 0,
-///     dst: 1,
-///     stream: name.into(),
-///     primary: true,
-///     adjacency: Adjacency::new((0..=of_row.len() as u64).collect(), of_row.to_vec(), 3).unwrap(),
+/// let into = |name: &str, of_row: &[u32]| {
+///     let starts = (0..=of_row.len() as u64).collect();
+///     RelationSpec::new(name, 0, 1, Adjacency::new(starts, of_row.to_vec(), 3).unwrap())
 /// };
 /// // Two payments between three accounts: 0 -> 2 and 1 -> 0.
 /// let types = vec![("account".into(), 3), ("payment".into(), 2)];

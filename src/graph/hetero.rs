@@ -64,6 +64,14 @@ pub struct RelationSpec {
     pub adjacency: Adjacency,
 }
 
+impl RelationSpec {
+    /// A relation in a stream of its own name, from whose edges losses sample.
+    pub fn new(name: impl Into<String>, src: usize, dst: usize, adjacency: Adjacency) -> Self {
+        let name = name.into();
+        Self { stream: name.clone(), name, src, dst, primary: true, adjacency }
+    }
+}
+
 /// One relation of a [`HeteroGraph`], with both directions at hand.
 #[derive(Debug, Clone)]
 pub struct Relation {

@@ -209,13 +209,8 @@ mod tests {
     fn sizes_are_those_of_the_graph_that_is_read() {
         use crate::graph::{Adjacency, RelationSpec};
         let dir = tempfile::tempdir().unwrap();
-        let spec = |name: &str, src, dst, rows, cols, edges: &[(u32, u32)]| RelationSpec {
-            name: name.into(),
-            src,
-            dst,
-            stream: name.into(),
-            primary: true,
-            adjacency: Adjacency::from_edges(rows, cols, edges),
+        let spec = |name: &str, src, dst, rows, cols, edges: &[(u32, u32)]| {
+            RelationSpec::new(name, src, dst, Adjacency::from_edges(rows, cols, edges))
         };
         let specs = vec![
             spec("buys", 0, 1, 3, 4, &[(0, 1), (0, 2), (2, 2)]),

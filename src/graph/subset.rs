@@ -88,9 +88,7 @@ impl Dataset {
     /// use graphsieve::graph::{Adjacency, Dataset, Events, HeteroGraph, RelationSpec};
     /// // Two cards, three payments: the second card is used at time 30 alone.
     /// let used = Adjacency::from_edges(3, 2, &[(0, 0), (1, 0), (2, 1)]);
-    /// let used = RelationSpec {
-    ///     name: "used".into(), src: 0, dst: 1, stream: "used".into(), primary: true, adjacency: used,
-    /// };
+    /// let used = RelationSpec::new("used", 0, 1, used);
     /// let graph = HeteroGraph::new(vec![("card".into(), 2), ("payment".into(), 3)], vec![used])?;
     /// let no_time = Events::NO_TIME;
     /// let time = vec![no_time, no_time, 10, 20, 30];

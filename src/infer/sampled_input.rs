@@ -362,7 +362,6 @@ mod tests {
 
     use super::*;
     use crate::graph::Adjacency;
-    use crate::models::attention::Connections;
     use crate::models::node_classifier::AttentionShape;
     use crate::models::parameters::to_host;
 
@@ -375,30 +374,17 @@ mod tests {
         let loops = [0, 7, 9].map(|node| (node, node));
         let edges: Vec<(u32, u32)> = ring.chain(hub).chain(loops).collect();
         let adjacency = Adjacency::from_edges(NODES, NODES, &edges);
-        let spec =
-            RelationSpec { name: "edge".into(), src: 0, dst: 0, stream: "edge".into(), primary: true, adjacency };
+        let spec = RelationSpec::new("edge", 0, 0, adjacency);
         HeteroGraph::new(vec![("node".into(), NODES)], vec![spec]).unwrap()
     }
 
     fn spec(layer: LayerKind, row_normalise: bool) -> ClassifierSpec {
         let attention = AttentionShape { heads: 1, out_heads: 1, negative_slope: 0.2, dropout: 0.0 };
         ClassifierSpec {
-            layer,
-            input: 3,
-            hidden: 4,
-            classes: 2,
-            layers: 1,
             attention: (layer == LayerKind::Gat).then_some(attention),
             row_normalise,
             directed: true,
-            types: Vec::new(),
-            relations: Vec::new(),
-            weighted: Vec::new(),
-            edges: Vec::new(),
-            connections: Connections::default(),
-            order: None,
-            two_hops: None,
-            cut: None,
+            ..ClassifierSpec::new(layer, [3, 4, 2], 1)
         }
     }
 

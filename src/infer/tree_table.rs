@@ -77,37 +77,23 @@ impl Stage2Output {
 /// Rows that are written at a time.
 const PIECE_ROWS: usize = 1 << 16;
 
-/// The neighbourhood blocks of a dataset, which was read from `path`, or of the `part` of it that a training may see.
+/// The neighbourhood blocks of a dataset, which was read from `path`.
 ///
 /// # Errors
 /// Data without features, or without the values of edges that are asked for; as for [`Neighbourhood::table`] and
 /// [`IncidentValues::of`].
 pub fn neighbourhood_table<B: GraphBackend>(
     dataset: &Dataset,
-    part: Option<&Subset>,
     path: &Path,
     config: &NeighbourhoodConfig,
     device: &B::Device,
 ) -> Result<FeatureTable> {
-    neighbourhood_within::<B>((dataset, part), path, config, &Spill::default(), device)
+    neighbourhood_within::<B>((dataset, None), path, config, None, &Spill::default(), device)
 }
 
-/// The same, with columns in files where they need more memory than `spill` has.
-///
-/// # Errors
-/// As for [`neighbourhood_table`]; a file that cannot be written.
-pub fn neighbourhood_within<B: GraphBackend>(
-    (dataset, part): (&Dataset, Option<&Subset>),
-    path: &Path,
-    config: &NeighbourhoodConfig,
-    spill: &Spill,
-    device: &B::Device,
-) -> Result<FeatureTable> {
-    neighbourhood_lacking::<B>((dataset, part), path, config, None, spill, device)
-}
-
-/// The same; `missing` are columns that are taken for such as lack values.
-fn neighbourhood_lacking<B: GraphBackend>(
+/// The same, or of the `part` of the dataset that a training may see, with columns in files where they need more memory
+/// than `spill` has; `missing` are columns that are taken for such as lack values.
+fn neighbourhood_within<B: GraphBackend>(
     (dataset, part): (&Dataset, Option<&Subset>),
     path: &Path,
     config: &NeighbourhoodConfig,
@@ -148,7 +134,7 @@ fn neighbourhood_rows<B: GraphBackend>(
 ) -> Result<FeatureTable> {
     let spill = &Spill::default();
     if config.looks_at_neighbours() || config.edge_values {
-        return Ok(neighbourhood_lacking::<B>((dataset, None), path, config, missing, spill, device)?.rows(nodes));
+        return Ok(neighbourhood_within::<B>((dataset, None), path, config, missing, spill, device)?.rows(nodes));
     }
     let own = features_of(dataset, path)?.select(nodes);
     Neighbourhood::alone(&own, config)?.table::<B>(device, Execution::default())
@@ -169,10 +155,10 @@ const KEPT: u64 = 1 << 30;
 pub struct Tables(RefCell<Vec<(NeighbourhoodConfig, bool, Arc<FeatureTable>)>>);
 
 impl Tables {
-    /// As [`neighbourhood_within`]. Tables beyond a gibibyte of memory in all are not kept.
+    /// As [`neighbourhood_table`], or of a part. Tables beyond a gibibyte of memory in all are not kept.
     ///
     /// # Errors
-    /// As for [`neighbourhood_within`].
+    /// As for [`neighbourhood_table`]; a file that cannot be written.
     pub fn of<B: GraphBackend>(
         &self,
         (dataset, part): (&Dataset, Option<&Subset>),
@@ -185,7 +171,7 @@ impl Tables {
         if let Some((.., table)) = self.0.borrow().iter().find(|(of, of_part, _)| is_same(of, *of_part)) {
             return Ok(Arc::clone(table));
         }
-        let table = Arc::new(neighbourhood_within::<B>((dataset, part), path, config, spill, device)?);
+        let table = Arc::new(neighbourhood_within::<B>((dataset, part), path, config, None, spill, device)?);
         let kept: u64 = self.0.borrow().iter().map(|(.., table)| table.bytes_in_memory()).sum();
         if kept + table.bytes_in_memory() <= KEPT {
             self.0.borrow_mut().push((config.clone(), part.is_some(), Arc::clone(&table)));
@@ -492,7 +478,7 @@ impl<B: GraphBackend> TableModel<B> {
     ) -> Result<FeatureTable> {
         let (inputs, device) = (&self.inputs, &self.device);
         let (of, missing) = (&inputs.neighbourhood, self.missing.as_deref());
-        let mut table = neighbourhood_lacking::<B>((dataset, None), data, of, missing, spill, device)?;
+        let mut table = neighbourhood_within::<B>((dataset, None), data, of, missing, spill, device)?;
         let left = &spill.beside(table.bytes_in_memory());
         let z = self.reads_embeddings().then(|| embeddings(left)).transpose()?;
         if let (true, Some(z)) = (inputs.embedding || inputs.reconstruction, &z) {
@@ -668,14 +654,7 @@ mod tests {
     #[test]
     fn the_reconstruction_error_is_the_mean_loss_of_a_nodes_edges() {
         let adjacency = Adjacency::from_edges(3, 3, &[(0, 1), (1, 0), (0, 0)]);
-        let relation = RelationSpec {
-            name: "edge".into(),
-            src: 0,
-            dst: 0,
-            stream: "edge".into(),
-            primary: true,
-            adjacency: adjacency.clone(),
-        };
+        let relation = RelationSpec::new("edge", 0, 0, adjacency.clone());
         let graph = HeteroGraph::new(vec![("node".into(), 3)], vec![relation]).unwrap();
         let z = array![[2.0f32, 0.0], [-1.0, 5.0], [3.0, 3.0]];
         let found = reconstruction_errors(&graph, z.view());

@@ -199,7 +199,7 @@ impl RowReader {
     }
 
     /// The description, where there is one.
-    pub(super) fn tables(&self) -> Option<&Arc<RowTables>> {
+    pub(crate) fn tables(&self) -> Option<&Arc<RowTables>> {
         self.tables.as_ref()
     }
 

@@ -18,7 +18,7 @@ use super::levels::{self, LevelTimes, PreparedLayer};
 use super::placement::Placement;
 use super::store::FeatureStore;
 use super::window::Update;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, panic_text};
 use crate::graph::HeteroGraph;
 use crate::nn::{KeptRows, edge_ages, edge_values, node_times};
 use crate::sampler::{EdgePlace, MiniBatch, NeighbourSampler, SampleScratch};
@@ -458,11 +458,7 @@ fn panicked(what: &str, panic: &(dyn Any + Send)) -> Error {
     Error::Data {
         what: what.into(),
         expected: "a thread that goes on".into(),
-        found: format!("one that panicked: {}", text(panic)),
+        found: format!("one that panicked: {}", panic_text(panic).unwrap_or("no message")),
         help: "resume the run from its last checkpoint, and report the message if it comes back".into(),
     }
-}
-
-fn text(panic: &(dyn Any + Send)) -> &str {
-    panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied()).unwrap_or("no message")
 }

@@ -79,6 +79,28 @@ fn is_false(value: &bool) -> bool {
 }
 
 impl AttentionSpec {
+    /// The published layers alone, from `input` over `hidden` to `output` columns.
+    pub fn new(
+        streams: impl IntoIterator<Item: Into<String>>,
+        input: usize,
+        [hidden, output]: [usize; 2],
+        heads: usize,
+    ) -> Self {
+        Self {
+            streams: streams.into_iter().map(Into::into).collect(),
+            input,
+            hidden,
+            output,
+            heads,
+            negative_slope: 0.2,
+            own: Vec::new(),
+            edges: Vec::new(),
+            connections: Connections::default(),
+            labels: false,
+            pieces: None,
+        }
+    }
+
     /// Width of what the input has besides labels.
     pub fn given(&self) -> usize {
         if self.labels { self.input - LABEL_COLUMNS.len() } else { self.input }

@@ -379,7 +379,7 @@ mod tests {
     use super::*;
     use crate::config::{EdgeReads, TimeEncodingKind};
     use crate::graph::{Adjacency, EdgeMatrix, Features, HeteroGraph, RelationSpec};
-    use crate::models::attention::{Connections, edge_names};
+    use crate::models::attention::edge_names;
     use crate::models::parameters::{HostTensor, to_host};
 
     const NODES: usize = 30;
@@ -397,22 +397,8 @@ mod tests {
     fn spec(layer: LayerKind, out_heads: usize) -> ClassifierSpec {
         let attention = AttentionShape { heads: 2, out_heads, negative_slope: 0.2, dropout: 0.5 };
         ClassifierSpec {
-            layer,
-            input: COLUMNS,
-            hidden: 6,
-            classes: 3,
-            layers: 3,
             attention: (layer == LayerKind::Gat).then_some(attention),
-            row_normalise: false,
-            directed: false,
-            types: Vec::new(),
-            relations: Vec::new(),
-            weighted: Vec::new(),
-            edges: Vec::new(),
-            connections: Connections::default(),
-            order: None,
-            two_hops: None,
-            cut: None,
+            ..ClassifierSpec::new(layer, [COLUMNS, 6, 3], 3)
         }
     }
 

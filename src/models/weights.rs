@@ -331,19 +331,7 @@ fn inferred_spec(path: &Path, tensors: &BTreeMap<String, HostTensor>) -> Result<
         let expected = "gat1.W_<stream>.weight and gat2.W_<stream>.weight of a Stage-2 model";
         return Err(Error::format(path, "tensor names", expected, names.join(", "), HELP));
     };
-    Ok(ModelSpec::Attention(AttentionSpec {
-        streams,
-        input,
-        hidden,
-        output,
-        heads: 1,
-        negative_slope: 0.2,
-        own,
-        edges,
-        connections: Default::default(),
-        labels: false,
-        pieces: None,
-    }))
+    Ok(ModelSpec::Attention(AttentionSpec { own, edges, ..AttentionSpec::new(streams, input, [hidden, output], 1) }))
 }
 
 #[cfg(test)]
@@ -351,19 +339,7 @@ mod tests {
     use super::*;
 
     fn weights() -> Weights {
-        let spec = AttentionSpec {
-            streams: vec!["a".into()],
-            input: 2,
-            hidden: 1,
-            output: 1,
-            heads: 1,
-            negative_slope: 0.25,
-            own: Vec::new(),
-            edges: Vec::new(),
-            connections: Default::default(),
-            labels: false,
-            pieces: None,
-        };
+        let spec = AttentionSpec { negative_slope: 0.25, ..AttentionSpec::new(["a"], 2, [1, 1], 1) };
         let tensor = |shape: &[usize]| HostTensor {
             shape: shape.to_vec(),
             values: (0..shape.iter().product()).map(|k| k as f32 + 0.5).collect(),

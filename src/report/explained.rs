@@ -19,8 +19,8 @@ pub fn explained(explanation: &Explanation) -> Explained {
         reasons.push(format!("{left} more neighbours, each of them weighs less"));
     }
     reasons.extend(explanation.lines().into_iter().take(COLUMNS).map(|line| {
-        let Line { name, value, block, contribution } = line;
-        format!("{name} {value} ({block}) adds {contribution:+.2} to the {unit}")
+        let Line { column, value, block, contribution } = line;
+        format!("{column} {value} ({block}) adds {contribution:+.2} to the {unit}")
     }));
     let similar = explanation.similar.iter().take(SIMILAR);
     reasons.extend(

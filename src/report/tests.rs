@@ -38,6 +38,25 @@ fn run_facts(text: &str) -> RunFacts {
     }
 }
 
+/// Of a run of Stage 2 of which little is known.
+fn parts(scored: Scored<'_>, top: usize) -> Parts<'_> {
+    Parts {
+        name: "run".into(),
+        stage: "Stage 2".into(),
+        score_meaning: "a score".into(),
+        run: run_facts("x"),
+        data_path: "data".into(),
+        scored,
+        fitted_to_labels: true,
+        baseline: BaselineScores::Unknown,
+        on_validation: None,
+        refit: None,
+        training: Vec::new(),
+        top,
+        all: false,
+    }
+}
+
 fn report(text: &str, ids: impl Fn(usize) -> String) -> ReportData {
     let (dataset, scores, split) = dataset(ids);
     let validation: Vec<f32> = split.validation.iter().map(|entry| scores[entry.0 as usize]).collect();
@@ -45,26 +64,17 @@ fn report(text: &str, ids: impl Fn(usize) -> String) -> ReportData {
     let calibration = Calibration::fit(&validation, &labels).unwrap();
     let baseline = split.test.iter().map(|entry| (entry.0 % 7) as f32).collect();
     let series = Series { name: text.into(), points: (1..=5).map(|epoch| (f64::from(epoch), 0.5)).collect() };
+    let (calibration, split) = (Some(&calibration), Some(&split));
     let mut data = gather(Parts {
         name: text.into(),
         stage: text.into(),
         score_meaning: text.into(),
         run: run_facts(text),
         data_path: text.into(),
-        scored: Scored {
-            dataset: &dataset,
-            scores: &scores,
-            calibration: Some(&calibration),
-            split: Some(&split),
-            classes: None,
-        },
-        fitted_to_labels: true,
         baseline: BaselineScores::Scores(baseline),
-        on_validation: None,
-        refit: None,
         training: vec![Panel { title: text.into(), unit: text.into(), series: vec![series] }],
-        top: 12,
         all: true,
+        ..parts(Scored { dataset: &dataset, scores: &scores, calibration, split, classes: None }, 12)
     })
     .unwrap();
     let explained =
@@ -121,22 +131,8 @@ fn the_list_has_the_highest_scores_with_ties_by_number_and_says_what_is_known() 
     scores[5] = 0.99;
     scores[3] = 0.99;
     scores[125] = f32::NAN;
-    let data = gather(Parts {
-        name: "run".into(),
-        stage: "Stage 2".into(),
-        score_meaning: "a score".into(),
-        run: run_facts("x"),
-        data_path: "data".into(),
-        scored: Scored { dataset: &dataset, scores: &scores, calibration: None, split: Some(&split), classes: None },
-        fitted_to_labels: true,
-        baseline: BaselineScores::Area(0.5),
-        on_validation: None,
-        refit: None,
-        training: Vec::new(),
-        top: 200,
-        all: true,
-    })
-    .unwrap();
+    let scored = Scored { dataset: &dataset, scores: &scores, calibration: None, split: Some(&split), classes: None };
+    let data = gather(Parts { baseline: BaselineScores::Area(0.5), all: true, ..parts(scored, 200) }).unwrap();
     assert_eq!((data.anomalies.len(), data.scored_nodes), (129, 129), "a node without a score is not listed");
     let scores: Vec<f64> = data.anomalies.iter().map(|anomaly| anomaly.score).collect();
     assert!(scores.windows(2).all(|pair| pair[0] >= pair[1]));
@@ -161,28 +157,9 @@ fn labelled_nodes_are_left_out_of_the_list_unless_there_are_no_others_or_all_are
     let list = |labelled: u32, all: bool| {
         let (mut dataset, scores, split) = dataset(|at| at.to_string());
         dataset.labels = Some(Labels { entries: (0..labelled).map(|node| (node, u8::from(node % 4 == 0))).collect() });
-        gather(Parts {
-            name: "run".into(),
-            stage: "Stage 2".into(),
-            score_meaning: "a score".into(),
-            run: run_facts("x"),
-            data_path: "data".into(),
-            scored: Scored {
-                dataset: &dataset,
-                scores: &scores,
-                calibration: None,
-                split: Some(&split),
-                classes: None,
-            },
-            fitted_to_labels: true,
-            baseline: BaselineScores::Unknown,
-            on_validation: None,
-            refit: None,
-            training: Vec::new(),
-            top: 6,
-            all,
-        })
-        .unwrap()
+        let split = Some(&split);
+        let scored = Scored { dataset: &dataset, scores: &scores, calibration: None, split, classes: None };
+        gather(Parts { all, ..parts(scored, 6) }).unwrap()
     };
     let data = list(120, false);
     assert_eq!((data.left_out, data.anomalies.len()), (120, 6));
@@ -203,22 +180,8 @@ fn labelled_nodes_are_left_out_of_the_list_unless_there_are_no_others_or_all_are
 fn a_run_without_labels_has_a_report_without_figures() {
     let (mut dataset, scores, _) = dataset(|at| at.to_string());
     dataset.labels = None;
-    let data = gather(Parts {
-        name: "run".into(),
-        stage: "Stage 1: graph auto-encoder".into(),
-        score_meaning: "no label was used".into(),
-        run: run_facts("x"),
-        data_path: "data".into(),
-        scored: Scored { dataset: &dataset, scores: &scores, calibration: None, split: None, classes: None },
-        fitted_to_labels: false,
-        baseline: BaselineScores::Unknown,
-        on_validation: None,
-        refit: None,
-        training: Vec::new(),
-        top: 3,
-        all: false,
-    })
-    .unwrap();
+    let scored = Scored { dataset: &dataset, scores: &scores, calibration: None, split: None, classes: None };
+    let data = gather(Parts { fitted_to_labels: false, ..parts(scored, 3) }).unwrap();
     assert_eq!((data.held_out.is_none(), data.calibration.is_none(), data.anomalies.len()), (true, true, 3));
     let page = render(&data);
     assert!(page.contains("Not evaluated") && !page.contains("ROC-AUC"), "{page}");
@@ -245,28 +208,9 @@ fn class_report(classes: usize, class: Option<u32>) -> ReportData {
     view.split = Some(split);
     view.relabel(&mut dataset);
     let (scores, binary) = (view.scores(), view.binary_split());
-    gather(Parts {
-        name: "run".into(),
-        stage: "Node classification".into(),
-        score_meaning: "a score".into(),
-        run: run_facts("x"),
-        data_path: "data".into(),
-        scored: Scored {
-            dataset: &dataset,
-            scores: &scores,
-            calibration: view.calibration(),
-            split: binary.as_ref(),
-            classes: Some(&view),
-        },
-        fitted_to_labels: true,
-        baseline: BaselineScores::Unknown,
-        on_validation: None,
-        refit: None,
-        training: Vec::new(),
-        top: 9,
-        all: false,
-    })
-    .unwrap()
+    let (calibration, split) = (view.calibration(), binary.as_ref());
+    let scored = Scored { dataset: &dataset, scores: &scores, calibration, split, classes: Some(&view) };
+    gather(parts(scored, 9)).unwrap()
 }
 
 #[test]

@@ -23,8 +23,7 @@ const TASK_ROWS: usize = 256;
 /// // Five items in a ring with a chord; every item points to its predecessor and successor.
 /// let ring = [(0, 1), (0, 4), (1, 0), (1, 2), (2, 1), (2, 3), (3, 2), (3, 4), (4, 0), (4, 3)];
 /// let adjacency = Adjacency::from_edges(5, 5, &ring);
-/// let spec =
-///     RelationSpec { name: "next".into(), src: 0, dst: 0, stream: "all".into(), primary: true, adjacency };
+/// let spec = RelationSpec::new("next", 0, 0, adjacency);
 /// let graph = Arc::new(HeteroGraph::new(vec![("item".into(), 5)], vec![spec])?);
 /// let config = SamplerConfig::new(&[Fanout::All, Fanout::Most(1)], graph.relations().len());
 /// let sampler = NeighbourSampler::new(graph, config)?;

@@ -296,14 +296,7 @@ fn histories(entities: &[u32]) -> Adjacency {
 fn of_events(earlier: Adjacency) -> Arc<HeteroGraph> {
     let events = earlier.num_rows();
     let others: Vec<(u32, u32)> = (0..events as u32).flat_map(|event| (0..9).map(move |shop| (event, shop))).collect();
-    let spec = |name: &str, [src, dst]: [usize; 2], adjacency| RelationSpec {
-        name: name.into(),
-        src,
-        dst,
-        stream: name.into(),
-        primary: true,
-        adjacency,
-    };
+    let spec = |name: &str, [src, dst]: [usize; 2], adjacency| RelationSpec::new(name, src, dst, adjacency);
     let relations =
         vec![spec("at", [0, 1], Adjacency::from_edges(events, 9, &others)), spec("earlier", [1, 1], earlier)];
     Arc::new(HeteroGraph::new(vec![("shop".into(), 9), ("event".into(), events)], relations).unwrap())

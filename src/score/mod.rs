@@ -48,6 +48,14 @@ pub struct ScoreOptions {
     pub spill: Spill,
 }
 
+impl ScoreOptions {
+    /// With the input that the model was trained on, and memory as it comes.
+    pub fn new(checkpoint: impl Into<PathBuf>, data: impl Into<PathBuf>) -> Self {
+        let (checkpoint, data) = (checkpoint.into(), data.into());
+        Self { checkpoint, data, input: None, embeddings: false, spill: Spill::default() }
+    }
+}
+
 /// What a model says about every node, by global id.
 #[derive(Clone, Debug)]
 pub enum Scores {

@@ -14,7 +14,7 @@ use crate::config::RunConfig;
 use crate::data::tables::RowTables;
 use crate::error::Result;
 use crate::graph::{Dataset, digest};
-use crate::live::{Around, Part};
+use crate::live::{Around, Part, RowReader};
 use crate::metrics::Calibration;
 use crate::run::RunDir;
 use crate::run::bundle::Bundle;
@@ -40,7 +40,7 @@ pub struct Prepared<B: GraphBackend> {
     calibration: Option<Calibration>,
     threshold: Option<f64>,
     /// What tells how the columns of the data were made, for explanations.
-    tables: Option<RowTables>,
+    tables: Option<Arc<RowTables>>,
     name: String,
 }
 
@@ -89,9 +89,14 @@ impl<B: GraphBackend> Prepared<B> {
             calibrations,
             calibration: calibration_of(run)?,
             threshold: Evaluation::of_run(run)?.map(|evaluation| evaluation.threshold),
-            tables: RowTables::of_data(data, run.path(), dataset.feature_names.as_deref())?,
+            tables: None,
             name: name_of(run, bundle.as_ref()),
         })
+    }
+
+    /// With the tables that `reader` reads rows of: explanations say what is written there.
+    pub fn with_tables_of(self, reader: &RowReader) -> Self {
+        Self { tables: reader.tables().cloned(), ..self }
     }
 
     /// The name of the run and the begin of a digest of what the model is made of, which tells it from others.

@@ -36,20 +36,25 @@ pub trait Engine: Send + Sync + 'static {
     fn columns(&self) -> Vec<TableColumns>;
 
     /// Computes embeddings anew.
-    fn refresh(&self) -> Result<()>;
+    fn refresh(&self) -> Result<()> {
+        Ok(())
+    }
 
     /// Joins what was appended with the base, where it has become large; whether it did. Embeddings that could not be
     /// computed with the last base are tried again.
-    fn compact(&self) -> Result<bool>;
+    fn compact(&self) -> Result<bool> {
+        Ok(false)
+    }
 
     /// Drops what is older than the retention; whether there was something.
-    fn retain(&self) -> Result<bool>;
+    fn retain(&self) -> Result<bool> {
+        Ok(false)
+    }
 
     /// Looks how far features and scores have moved.
-    fn watch(&self) -> Result<()>;
-
-    /// Before the end of the process.
-    fn close(&self) -> Result<()>;
+    fn watch(&self) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// Nodes to score.

@@ -33,6 +33,7 @@ use crate::run::RunDir;
 use crate::run::bundle::Bundle;
 use crate::run::bundle::drift::Profile;
 use crate::run::model::model_of;
+use crate::score::explain::Explanation;
 use crate::score::explain::drawing::neighbourhood;
 use crate::score::{Prepared, Refreshed};
 
@@ -102,8 +103,8 @@ struct Said {
 }
 
 impl<B: GraphBackend> Model<B> {
-    fn open(options: &Options, dir: &Path, base: &Dataset, device: &B::Device) -> Result<Self> {
-        let prepared = Prepared::open(&options.model, dir, base, device)?;
+    fn open(options: &Options, dir: &Path, base: &Dataset, reader: &RowReader, device: &B::Device) -> Result<Self> {
+        let prepared = Prepared::open(&options.model, dir, base, device)?.with_tables_of(reader);
         let refreshed = prepared.refresh(base)?;
         let run = model_of(&options.model)?;
         let profile = Bundle::open(&run)?.map(|bundle| bundle.profile(&run)).transpose()?.flatten();
@@ -144,7 +145,7 @@ impl<B: GraphBackend> Service<B> {
         let base = Dataset::open(&dir)?;
         let reader = RowReader::open(&model_of(&options.model)?, &dir, &base)?;
         let columns = Columns::new(&reader, &base)?;
-        let model = Model::open(&options, &dir, &base, &device)?;
+        let model = Model::open(&options, &dir, &base, &reader, &device)?;
         let latest = base.events.iter().flat_map(|events| &events.time).filter(|time| **time != Events::NO_TIME).max();
         let latest = AtomicI64::new(latest.copied().unwrap_or(i64::MIN));
         let ends = ends_of(&base, &reader);
@@ -291,7 +292,7 @@ impl<B: GraphBackend> Service<B> {
                 false => None,
             };
             let drawing = explanation.as_ref().filter(|_| request.drawing).map(neighbourhood);
-            let reasons = explanation.filter(|_| request.explain).map(serde_json::to_value).transpose();
+            let reasons = explanation.filter(|_| request.explain).map(|explanation| in_json(&explanation)).transpose();
             let answer = TargetScore {
                 target: node.to_string(),
                 score,
@@ -490,7 +491,7 @@ impl<B: GraphBackend> Engine for Service<B> {
         let state = self.upkeep();
         let dir = state.base();
         let base = Dataset::open(&dir)?;
-        let open = || Model::open(&self.options, &dir, &base, &self.device);
+        let open = || Model::open(&self.options, &dir, &base, &self.reader, &self.device);
         let model = self.threads.install(open)?;
         // Once through, so that what does not work is known now, and the first request is not slower. Parts count by
         // what was refreshed last, be it an older base; what is made of new nodes is that of the other model still.
@@ -611,11 +612,6 @@ impl<B: GraphBackend> Engine for Service<B> {
         model.of.drift.categories(&new);
         model.of.drift.refresh()
     }
-
-    fn close(&self) -> Result<()> {
-        // What was acknowledged is on the disk.
-        Ok(())
-    }
 }
 
 /// Changes with their rows, nodes before edges and each in their order: an edge may name what stands behind it.
@@ -674,6 +670,13 @@ fn import_files(dir: &Path) -> Result<Vec<(String, Vec<u8>)>> {
         Err(source) => Err(Error::io(path, "read", source)),
     };
     there.map(read).collect()
+}
+
+/// An explanation, and its columns as the tables call them.
+fn in_json(explanation: &Explanation) -> serde_json::Result<Value> {
+    let mut reasons = serde_json::to_value(explanation)?;
+    reasons["lines"] = serde_json::to_value(explanation.lines())?;
+    Ok(reasons)
 }
 
 /// Any node.

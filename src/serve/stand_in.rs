@@ -28,7 +28,6 @@ pub(super) struct StandIn {
     /// Whether the next reload finds nothing that can be used.
     pub bad_model: AtomicBool,
     pub reloads: AtomicUsize,
-    pub closed: AtomicBool,
 }
 
 /// Something that can be shut and opened.
@@ -147,26 +146,5 @@ impl Engine for StandIn {
     fn columns(&self) -> Vec<TableColumns> {
         let columns = vec![("Amount".to_owned(), "number")];
         vec![TableColumns { is_node: true, name: "payment".into(), columns }]
-    }
-
-    fn refresh(&self) -> Result<()> {
-        Ok(())
-    }
-
-    fn compact(&self) -> Result<bool> {
-        Ok(false)
-    }
-
-    fn retain(&self) -> Result<bool> {
-        Ok(false)
-    }
-
-    fn watch(&self) -> Result<()> {
-        Ok(())
-    }
-
-    fn close(&self) -> Result<()> {
-        self.closed.store(true, Ordering::SeqCst);
-        Ok(())
     }
 }

@@ -256,7 +256,7 @@ fn a_full_queue_refuses_and_a_stop_finishes_what_has_begun() {
     for mut stream in begun {
         assert_eq!(Answer::read(&mut stream).status, 200, "it was taken before the stop");
     }
-    assert!(server.engine.closed.load(Ordering::SeqCst) && TcpStream::connect(server.address).is_err());
+    assert!(TcpStream::connect(server.address).is_err());
 }
 
 #[test]

@@ -360,7 +360,7 @@ mod tests {
     fn a_source_that_is_joined_to_all_but_one_finds_that_one() {
         let all: Vec<(u32, u32)> = (0..500).filter(|&dst| dst != 77).map(|dst| (dst, 0)).collect();
         let adjacency = Adjacency::from_edges(500, 1, &all);
-        let spec = RelationSpec { name: "r".into(), src: 1, dst: 0, stream: "r".into(), primary: true, adjacency };
+        let spec = RelationSpec::new("r", 1, 0, adjacency);
         let graph = HeteroGraph::new(vec![("a".into(), 500), ("b".into(), 1)], vec![spec]).unwrap();
         let pairs = &held_out_pairs(&graph, &EdgeSplit::new(0.1, 1).unwrap(), |_| 9, 1)[0];
         assert_eq!((pairs.positives, &pairs.dst[9..]), (9, &[77; 9][..]));
@@ -374,7 +374,7 @@ mod tests {
         let start = (0..2 * each).map(|at| at / each * each).collect();
         let adjacency =
             Adjacency::from_spans(start, (0..2 * each).collect(), (0..nodes as u32).collect(), nodes).unwrap();
-        let spec = RelationSpec { name: "r".into(), src: 0, dst: 0, stream: "r".into(), primary: true, adjacency };
+        let spec = RelationSpec::new("r", 0, 0, adjacency);
         let graph = HeteroGraph::new(vec![("payment".into(), nodes)], vec![spec]).unwrap();
         assert!(graph.num_edges() > 20_000_000_000);
         let split = EdgeSplit::new(0.05, 3).unwrap();

@@ -45,6 +45,12 @@ pub struct RunOptions {
 }
 
 impl RunOptions {
+    /// A new run from nothing to its end, of which nothing is shown.
+    pub fn quiet(device: impl Into<String>) -> Self {
+        let (resume, from, pipeline, stretch) = (None, None, None, None);
+        Self { device: device.into(), resume, from, pipeline, stretch, progress: Mode::Quiet }
+    }
+
     /// The run that a training goes on with or begins with.
     pub fn begun(&self) -> Option<&Path> {
         self.resume.as_deref().or(self.from.as_deref())

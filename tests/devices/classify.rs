@@ -469,8 +469,7 @@ pub mod bodies {
         let loops = (0..n - 2).step_by(4).map(|node| (node, node));
         let edges: Vec<(u32, u32)> = some.chain(hub).chain(loops).collect();
         let adjacency = Adjacency::from_edges(NODES, NODES, &edges);
-        let (name, stream) = ("edge".to_string(), "edge".to_string());
-        let spec = RelationSpec { name, src: 0, dst: 0, stream, primary: true, adjacency };
+        let spec = RelationSpec::new("edge", 0, 0, adjacency);
         let graph = HeteroGraph::new(vec![("node".into(), NODES)], vec![spec]).unwrap();
         assert!(!graph.relations()[0].is_symmetric() && graph.relations()[0].loops.in_range > 20);
         with_weights(graph, &["edge"])
@@ -565,22 +564,9 @@ pub mod bodies {
 
     fn specs() -> Vec<ClassifierSpec> {
         let gcn = |layers| ClassifierSpec {
-            layer: LayerKind::Gcn,
-            input: COLUMNS,
-            hidden: 6,
-            classes: CLASSES,
-            layers,
-            attention: None,
             row_normalise: layers > 1,
             directed: true,
-            types: Vec::new(),
-            relations: Vec::new(),
-            weighted: Vec::new(),
-            edges: Vec::new(),
-            connections: Connections::default(),
-            order: None,
-            two_hops: None,
-            cut: None,
+            ..ClassifierSpec::new(LayerKind::Gcn, [COLUMNS, 6, CLASSES], layers)
         };
         let typed = |spec: ClassifierSpec| spec.over(&typed_graph()).unwrap();
         let gat = |layers, heads, out_heads| {

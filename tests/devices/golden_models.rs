@@ -341,17 +341,10 @@ mod bodies {
         for run in &golden.runs {
             let what = |of: &str| format!("{} heads, DropEdge {}: {of}", run.heads, run.drop_edge.is_some());
             let spec = AttentionSpec {
-                streams: streams(host),
-                input,
-                hidden,
-                output,
-                heads: run.heads,
-                negative_slope: 0.2,
                 own: own_types(own, host),
                 edges: edge_inputs(host, Some(&time)),
                 connections,
-                labels: false,
-                pieces: None,
+                ..AttentionSpec::new(streams(host), input, [hidden, output], run.heads)
             };
             let mut parameters = Parameters::<Autodiff<B>>::from_tensors(&tensors, Path::new("models.json"), device);
             let model = TripleStreamGat::new(&spec, &mut parameters).unwrap();

@@ -92,14 +92,7 @@ fn bits(values: Vec<f32>) -> Vec<u32> {
 fn histories() -> HeteroGraph {
     let counts = [12usize, 5, 400];
     let of = |payment: usize, entity: usize| (payment * 31 + payment * payment / 7) % counts[entity];
-    let relation = |name: &str, [src, dst]: [usize; 2], adjacency| RelationSpec {
-        name: name.into(),
-        src,
-        dst,
-        stream: name.into(),
-        primary: true,
-        adjacency,
-    };
+    let relation = |name: &str, [src, dst]: [usize; 2], adjacency| RelationSpec::new(name, src, dst, adjacency);
     let mut relations = Vec::new();
     for entity in [0, 1] {
         let named: Vec<(u32, u32)> = (0..counts[2]).map(|at| (at as u32, of(at, entity) as u32)).collect();
@@ -626,23 +619,10 @@ pub mod bodies {
     }
 
     fn spec(graph: &HeteroGraph, input: usize, heads: usize, carried: Carried) -> AttentionSpec {
-        let streams = graph.streams().into_iter().map(String::from).collect();
         // With and without what a node has of itself.
         let own = own_types(if heads > 1 { OwnTransform::Always } else { OwnTransform::Auto }, graph);
         let edges = edge_inputs(graph, carried.time().as_ref());
-        AttentionSpec {
-            streams,
-            input,
-            hidden: 24,
-            output: 12,
-            heads,
-            negative_slope: 0.2,
-            own,
-            edges,
-            connections: Default::default(),
-            labels: false,
-            pieces: None,
-        }
+        AttentionSpec { own, edges, ..AttentionSpec::new(graph.streams(), input, [24, 12], heads) }
     }
 }
 

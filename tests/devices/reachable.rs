@@ -105,17 +105,10 @@ fn stage_2_has_the_same_loss_and_gradients_with_one_head_and_with_three() {
         };
         let host = &carried.on(&data.graph);
         let spec = AttentionSpec {
-            streams: host.streams().into_iter().map(String::from).collect(),
-            input: data.features.as_ref().unwrap().dim(),
-            hidden: 24,
-            output: 12,
-            heads,
-            negative_slope: 0.2,
             own: own_types(OwnTransform::Always, host),
             edges: edge_inputs(host, carried.time().as_ref()),
             connections,
-            labels: false,
-            pieces: None,
+            ..AttentionSpec::new(host.streams(), data.features.as_ref().unwrap().dim(), [24, 12], heads)
         };
         let model = TripleStreamGat::<Ad>::new(&spec, &mut Parameters::from_seed(4, &device)).unwrap();
         let run = |rows: Rows, recompute: bool, chunk: Option<usize>| {
@@ -158,17 +151,9 @@ fn a_few_wanted_rows_leave_most_of_the_graph_alone_and_come_out_the_same() {
     let graph = DeviceGraph::<Ad>::upload(host, &device).unwrap().inner();
     let x: Vec<Tensor<Flex, 2>> = features(&data).into_iter().map(Tensor::inner).collect();
     let spec = AttentionSpec {
-        streams: host.streams().into_iter().map(String::from).collect(),
-        input: data.features.as_ref().unwrap().dim(),
-        hidden: 16,
-        output: 16,
-        heads: 1,
-        negative_slope: 0.2,
         own: own_types(OwnTransform::Always, host),
         edges: edge_inputs(host, None),
-        connections: Default::default(),
-        labels: false,
-        pieces: None,
+        ..AttentionSpec::new(host.streams(), data.features.as_ref().unwrap().dim(), [16, 16], 1)
     };
     let model = TripleStreamGat::<Flex>::new(&spec, &mut Parameters::from_seed(5, &device)).unwrap();
     // No node of the last type is wanted at all.

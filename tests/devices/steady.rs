@@ -74,20 +74,7 @@ fn trainings_hold_no_more_with_every_step() {
     let host = &data.graph;
     let features = data.features.as_ref().unwrap();
     for heads in [1, 2] {
-        let streams = host.streams().into_iter().map(String::from).collect();
-        let spec = AttentionSpec {
-            streams,
-            input: features.dim(),
-            hidden: 8,
-            output: 8,
-            heads,
-            negative_slope: 0.2,
-            own: Vec::new(),
-            edges: Vec::new(),
-            connections: Default::default(),
-            labels: false,
-            pieces: None,
-        };
+        let spec = AttentionSpec::new(host.streams(), features.dim(), [8, 8], heads);
         let mut parameters = Parameters::from_seed(3, &FlexDevice);
         let model = TripleStreamGat::<Autodiff<Flex>>::new(&spec, &mut parameters).unwrap();
         let mut config = Stage2Config::new("unused");

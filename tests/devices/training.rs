@@ -14,7 +14,6 @@ use graphsieve::graph::{
 };
 use graphsieve::infer::embed::Stage1;
 use graphsieve::models::precision::dtype_on;
-use graphsieve::run::progress::Mode;
 use graphsieve::score::{self, ScoreOptions, Scores};
 use graphsieve::train::{self, RunOptions};
 use graphsieve_kernels::testing::harness::Trial;
@@ -94,14 +93,7 @@ fn stages(dir: &TempDir, change: impl Fn(&mut graphsieve::config::TrainConfig)) 
 }
 
 pub fn run<B: GraphBackend + TreeBackend>(config: RunConfig, device: &B::Device) -> PathBuf {
-    let options = RunOptions {
-        device: "test".into(),
-        resume: None,
-        from: None,
-        pipeline: None,
-        stretch: None,
-        progress: Mode::Quiet,
-    };
+    let options = RunOptions::quiet("test");
     let outcome = train::run::<B>(config, &options, device).unwrap();
     outcome.stage1.map(|s| s.run).or(outcome.stage2.map(|s| s.run)).unwrap()
 }
@@ -357,13 +349,8 @@ fn any_typed_graph_trains_not_only_a_marketplace() {
     let n = 60u32;
     let ring: Vec<(u32, u32)> = (0..n).flat_map(|i| [(i, (i + 1) % n), ((i + 1) % n, i)]).collect();
     let skip: Vec<(u32, u32)> = (0..n).map(|i| (i, (i * 7 + 3) % n)).collect();
-    let spec = |name: &str, edges: &[(u32, u32)]| RelationSpec {
-        name: name.into(),
-        src: 0,
-        dst: 0,
-        stream: name.into(),
-        primary: true,
-        adjacency: Adjacency::from_edges(n as usize, n as usize, edges),
+    let spec = |name: &str, edges: &[(u32, u32)]| {
+        RelationSpec::new(name, 0, 0, Adjacency::from_edges(n as usize, n as usize, edges))
     };
     let types = vec![("account".to_string(), n as usize)];
     let graph = HeteroGraph::new(types, vec![spec("pays", &ring), spec("shares", &skip)]).unwrap();
@@ -390,13 +377,8 @@ fn a_rows_own_value_reaches_its_score_where_no_relation_has_loops() {
     let dir = tempfile::tempdir().unwrap();
     let counts = [40u32, 25, PAYMENTS];
     let edges = |of: u32, step: u32| -> Vec<(u32, u32)> { (0..PAYMENTS).map(|p| (p, p * step % of)).collect() };
-    let spec = |name: &str, src: usize, edges: &[(u32, u32)]| RelationSpec {
-        name: name.into(),
-        src,
-        dst: 2,
-        stream: name.into(),
-        primary: true,
-        adjacency: Adjacency::from_edges(PAYMENTS as usize, counts[src] as usize, edges),
+    let spec = |name: &str, src: usize, edges: &[(u32, u32)]| {
+        RelationSpec::new(name, src, 2, Adjacency::from_edges(PAYMENTS as usize, counts[src] as usize, edges))
     };
     let types = ["customer", "terminal", "payment"].into_iter().zip(counts).map(|(name, n)| (name.into(), n as usize));
     let relations = vec![spec("paid_by", 0, &edges(40, 7)), spec("paid_at", 1, &edges(25, 11))];
@@ -451,13 +433,7 @@ fn stage_1_embeds_and_both_stages_score_a_graph_that_no_training_saw() {
     let config = SynthConfig { seed: 9, ..SynthConfig::preset(Preset::Quickstart).scaled(0.1) };
     synth::generate(&config, &|_, _, _| ()).unwrap().write(&other).unwrap();
     let scores = |run: &Path, data: &Path| {
-        let options = ScoreOptions {
-            checkpoint: run.into(),
-            data: data.into(),
-            input: None,
-            embeddings: false,
-            spill: Spill::default(),
-        };
+        let options = ScoreOptions::new(run, data);
         match score::compute::<Flex>(&options, &device).unwrap().scores {
             Scores::Anomaly(scores) => scores,
             Scores::Classes(_) => panic!("no classes"),

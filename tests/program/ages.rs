@@ -6,10 +6,9 @@ use std::path::{Path, PathBuf};
 
 use burn_flex::Flex;
 use graphsieve::config::{LoaderMode, RunConfig, Stage2Config, Stage2Input, TimeEncodingKind};
-use graphsieve::graph::{Ages, Dataset, EdgeColumns, EdgeValues, Events, Relation, Spill, Values};
+use graphsieve::graph::{Ages, Dataset, EdgeColumns, EdgeValues, Events, Relation, Values};
 use graphsieve::models::weights::{ModelSpec, Weights};
 use graphsieve::run::evaluation::read_scores;
-use graphsieve::run::progress::Mode;
 use graphsieve::score::explain::{Explanation, explain_run};
 use graphsieve::score::{self, ScoreOptions, ScoredRun, Scores};
 use graphsieve::train::{self, RunOptions};
@@ -60,13 +59,7 @@ fn written(data: &Dataset) -> TempDir {
 }
 
 fn computed(run: &Path, data: &Path) -> Vec<f32> {
-    let options = ScoreOptions {
-        checkpoint: run.into(),
-        data: data.into(),
-        input: None,
-        embeddings: false,
-        spill: Spill::default(),
-    };
+    let options = ScoreOptions::new(run, data);
     match score::compute::<Flex>(&options, &Default::default()).unwrap().scores {
         Scores::Anomaly(scores) => scores,
         Scores::Classes(_) => panic!("Stage 2 has scores"),
@@ -196,10 +189,7 @@ fn frequencies_are_kept_or_learned_and_a_run_scores_explains_and_begins_others_w
         begun.push(whole);
     }
     // A training begins with the weights of another one, whose frequencies were learned; not of one that kept them.
-    let options = |from: &PathBuf| {
-        let (from, device) = (Some(from.clone()), "test".into());
-        RunOptions { device, resume: None, from, pipeline: None, stretch: None, progress: Mode::Quiet }
-    };
+    let options = |from: &PathBuf| RunOptions { from: Some(from.clone()), ..RunOptions::quiet("test") };
     let later = |from: &PathBuf| {
         let mut config = config(dir.path(), TimeEncodingKind::Learned);
         (config.train.epochs, config.train.learning_rate, config.train.learning_rate_min) = (1, 1e-12, 1e-12);

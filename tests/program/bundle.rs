@@ -7,6 +7,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::support::{Said, Sandbox, labels_npy};
+use crate::walkthrough::draw;
 
 const DESCRIPTION: &str = r#"[[nodes]]
 type = "tx"
@@ -20,12 +21,6 @@ dst = "tx"
 [[shared]]
 column = "Place"
 "#;
-
-/// A number below `n` for what it is for.
-fn draw(of: [u64; 2], n: u64) -> u64 {
-    let mixed = (of[0] * 1_000_003 + of[1] + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    ((mixed ^ (mixed >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 33) % n
-}
 
 fn table(rows: std::ops::Range<u64>, factor: u64) -> String {
     let mut table = String::from("Source,Amount,Fee,Kind,Memo,Place,Fraud\n");

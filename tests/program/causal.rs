@@ -15,7 +15,6 @@ use graphsieve::graph::{
 };
 use graphsieve::infer::embed::Stage1;
 use graphsieve::run::evaluation::read_scores;
-use graphsieve::run::progress::Mode;
 use graphsieve::sampler::{Fanout, NeighbourSampler, SamplerConfig};
 use graphsieve::score::{self, ScoreOptions, ScoredRun, Scores};
 use graphsieve::train::{self, RunOptions};
@@ -127,14 +126,8 @@ pub fn dataset_with(payments: &[Payment], leak: Leak, past: Past) -> Dataset {
     let (customers, terminals) = (names(|p| p.customer), names(|p| p.terminal));
     let place = |names: &[u32], name: u32| names.binary_search(&name).unwrap() as u32;
     let counts = [customers.len(), terminals.len(), payments.len()];
-    let relation = |name: &str, [src, dst]: [usize; 2], adjacency: Adjacency| RelationSpec {
-        name: name.into(),
-        src,
-        dst,
-        stream: name.into(),
-        primary: true,
-        adjacency,
-    };
+    let relation =
+        |name: &str, [src, dst]: [usize; 2], adjacency: Adjacency| RelationSpec::new(name, src, dst, adjacency);
     let spec = |name: &str, ends: [usize; 2], edges: Vec<(u32, u32)>| {
         relation(name, ends, Adjacency::from_edges(counts[ends[1]], counts[ends[0]], &edges))
     };
@@ -240,14 +233,7 @@ struct Trained {
 }
 
 pub fn run(config: RunConfig) -> PathBuf {
-    let options = RunOptions {
-        device: "test".into(),
-        resume: None,
-        from: None,
-        pipeline: None,
-        stretch: None,
-        progress: Mode::Quiet,
-    };
+    let options = RunOptions::quiet("test");
     let outcome = train::run::<Flex>(config, &options, &Default::default()).unwrap();
     let first = outcome.stage1.map(|stage| stage.run).or(outcome.stage2.map(|stage| stage.run));
     let classify = outcome.classify.map(|classify| classify.run);
@@ -306,13 +292,7 @@ fn trained(data: &Dataset) -> Trained {
 }
 
 pub fn computed(run: &Path, data: &Path) -> Vec<f32> {
-    let options = ScoreOptions {
-        checkpoint: run.into(),
-        data: data.into(),
-        input: None,
-        embeddings: false,
-        spill: Spill::default(),
-    };
+    let options = ScoreOptions::new(run, data);
     match score::compute::<Flex>(&options, &Default::default()).unwrap().scores {
         Scores::Anomaly(scores) => scores,
         Scores::Classes(probabilities) => probabilities.column(1).to_vec(),
@@ -435,14 +415,7 @@ fn a_training_on_the_latest_sampled_payments_does_not_depend_on_what_comes_after
     // Copies have no order that says which are the latest.
     let dir = tempfile::tempdir().unwrap();
     dataset(&now, Leak::Nothing).write(&dir.path().join("data")).unwrap();
-    let options = RunOptions {
-        device: "test".into(),
-        resume: None,
-        from: None,
-        pipeline: None,
-        stretch: None,
-        progress: Mode::Quiet,
-    };
+    let options = RunOptions::quiet("test");
     let refused = train::run::<Flex>(RunConfig::Stage2(config(dir.path())), &options, &Default::default());
     let error = refused.unwrap_err().to_string();
     assert!(error.contains("loader.draw") && error.contains("import them again"), "{error}");

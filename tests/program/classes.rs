@@ -15,7 +15,7 @@ const NODES: usize = 180;
 const WIDTH: usize = 6;
 
 /// A reproducible number below `bound` for the question `at`.
-fn number(at: usize, bound: usize) -> usize {
+pub fn number(at: usize, bound: usize) -> usize {
     let mixed = (at as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let mixed = (mixed ^ (mixed >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     ((mixed ^ (mixed >> 32)) % bound as u64) as usize
@@ -40,14 +40,7 @@ fn planted(classes: usize) -> Dataset {
     };
     let edges: Vec<(u32, u32)> = (0..3 * NODES).map(edge).filter(|(a, b)| a != b).collect();
     let both: Vec<(u32, u32)> = edges.iter().flat_map(|&(a, b)| [(a, b), (b, a)]).collect();
-    let spec = RelationSpec {
-        name: "cites".into(),
-        src: 0,
-        dst: 0,
-        stream: "cites".into(),
-        primary: true,
-        adjacency: Adjacency::from_edges(NODES, NODES, &both),
-    };
+    let spec = RelationSpec::new("cites", 0, 0, Adjacency::from_edges(NODES, NODES, &both));
     let graph = HeteroGraph::new(vec![("paper".into(), NODES)], vec![spec]).unwrap();
     let ids = IdMaps(vec![(0..NODES).map(|node| format!("P{node:03}")).collect()]);
     Dataset::new(graph, Some(Features::from_f32(features, NODES, WIDTH * classes)), None, Some(ids))

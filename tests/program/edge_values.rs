@@ -486,20 +486,13 @@ fn attention_over_values_is_that_of_a_dense_loop() {
         (2, [8, 8], true, Vec::new()),
         (1, [5, 5], true, account()),
     ] {
-        let (streams, edges) = (vec!["pays".into()], edge_inputs(graph, None));
+        let edges = edge_inputs(graph, None);
         assert!(edges.iter().flatten().map(|input| input.width).eq([8, 8]));
         let spec = AttentionSpec {
-            streams,
-            input: 5,
-            hidden,
-            output,
-            heads,
-            negative_slope: 0.2,
             own,
             edges,
             connections: Connections { residual, ..Connections::default() },
-            labels: false,
-            pieces: None,
+            ..AttentionSpec::new(["pays"], 5, [hidden, output], heads)
         };
         let model = TripleStreamGat::<Flex>::new(&spec, &mut Parameters::from_seed(3, &FlexDevice)).unwrap();
         let tensors = model.export(&spec).0;

@@ -14,7 +14,6 @@ use graphsieve::graph::{
 };
 use graphsieve::infer::embed::Stage1;
 use graphsieve::infer::sampled_input::SampledInput;
-use graphsieve::models::attention::Connections;
 use graphsieve::models::node_classifier::{AttentionShape, ClassifierSpec};
 use graphsieve::sampler::{Fanout, NeighbourSampler, SamplerConfig, weights_of};
 use graphsieve::score::explain::Explanation;
@@ -328,7 +327,7 @@ fn ring(nodes: u32) -> HeteroGraph {
     let edges: Vec<(u32, u32)> = chords.chain([(0, 0), (4, 4)]).collect();
     let adjacency = Adjacency::from_edges(nodes as usize, nodes as usize, &edges);
     let weights = (0..adjacency.num_edges()).map(|entry| [0.0, 1.0, 1e9, 0.5][entry % 4]).collect();
-    let spec = RelationSpec { name: "edge".into(), src: 0, dst: 0, stream: "edge".into(), primary: true, adjacency };
+    let spec = RelationSpec::new("edge", 0, 0, adjacency);
     let mut graph = HeteroGraph::new(vec![("node".into(), nodes as usize)], vec![spec]).unwrap();
     graph.set_edge_weights("edge", Arc::new(EdgeMatrix::new(weights, 1)));
     graph
@@ -346,24 +345,7 @@ fn an_edge_that_weighs_nothing_is_never_drawn_and_attention_draws_itself() {
     };
     let seeds: Vec<u32> = (0..nodes).collect();
     let attention = Some(AttentionShape { heads: 1, out_heads: 1, negative_slope: 0.2, dropout: 0.0 });
-    let spec = ClassifierSpec {
-        layer: LayerKind::Gat,
-        input: 1,
-        hidden: 4,
-        classes: 2,
-        layers: 1,
-        attention,
-        row_normalise: false,
-        directed: true,
-        types: Vec::new(),
-        relations: Vec::new(),
-        weighted: Vec::new(),
-        edges: Vec::new(),
-        connections: Connections::default(),
-        order: None,
-        two_hops: None,
-        cut: None,
-    };
+    let spec = ClassifierSpec { attention, directed: true, ..ClassifierSpec::new(LayerKind::Gat, [1, 4, 2], 1) };
     let features = Features::from_f32(vec![1.0; nodes as usize], nodes as usize, 1);
     let input = SampledInput::new(&spec, &graph, &features, burn::tensor::DType::F32).unwrap();
     let shared = Arc::new(graph.clone());

@@ -21,7 +21,7 @@ fn dataset(classes: usize) -> Dataset {
     });
     let edges: Vec<(u32, u32)> = edges.flat_map(|(a, b)| [(a, b), (b, a)]).collect();
     let adjacency = Adjacency::from_edges(NODES, NODES, &edges);
-    let spec = RelationSpec { name: "cites".into(), src: 0, dst: 0, stream: "cites".into(), primary: true, adjacency };
+    let spec = RelationSpec::new("cites", 0, 0, adjacency);
     let graph = HeteroGraph::new(vec![("paper".into(), NODES)], vec![spec]).unwrap();
     let value = |at: usize| match (at / WIDTH, at % WIDTH) {
         (node, column) if column == node % classes => 1.0,

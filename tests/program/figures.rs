@@ -7,7 +7,6 @@ use std::path::Path;
 use burn_flex::Flex;
 use graphsieve::config::{RunConfig, Stage1Config};
 use graphsieve::graph::{Adjacency, Dataset, Features, HeteroGraph, RelationSpec};
-use graphsieve::run::progress::Mode;
 use graphsieve::train::{self, RunOptions, Stage1Outcome};
 use ndarray::{Array1, Array2, Ix1, Ix2};
 use ndarray_npy::NpzWriter;
@@ -15,6 +14,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde_json::Value;
 
+use crate::classes::number;
 use crate::support::{Sandbox, repository};
 
 /// Nodes of one type in `groups` of equal size with random features; each of `edges` pairs is drawn from one group with
@@ -34,7 +34,7 @@ fn random_graph(nodes: u32, edges: usize, groups: u32, within: f64, seed: u64) -
         }
     }
     let adjacency = Adjacency::from_edges(nodes as usize, nodes as usize, &pairs);
-    let spec = RelationSpec { name: "r".into(), src: 0, dst: 0, stream: "r".into(), primary: true, adjacency };
+    let spec = RelationSpec::new("r", 0, 0, adjacency);
     let graph = HeteroGraph::new(vec![("node".into(), nodes as usize)], vec![spec]).unwrap();
     let values = (0..nodes as usize * WIDTH).map(|_| rng.random_range(-1.0..1.0)).collect();
     Dataset::new(graph, Some(Features::from_f32(values, nodes as usize, WIDTH)), None, None)
@@ -50,14 +50,7 @@ fn stage1(dataset: &Dataset, held_out: f64) -> Stage1Outcome {
     config.train.epochs = 80;
     config.train.learning_rate = 1e-2;
     config.split.held_out = held_out;
-    let options = RunOptions {
-        device: "test".into(),
-        resume: None,
-        from: None,
-        pipeline: None,
-        stretch: None,
-        progress: Mode::Quiet,
-    };
+    let options = RunOptions::quiet("test");
     let outcome = train::run::<Flex>(RunConfig::Stage1(config), &options, &Default::default()).unwrap();
     outcome.stage1.unwrap()
 }
@@ -158,13 +151,6 @@ fn the_quickstart_is_as_good_as_it_was_over_seeds() {
     Spread { mean: 0.7653, deviation: 0.0084 }.holds("edge AUC, held out", &held_out, 3.2);
     Spread { mean: 0.8503, deviation: 0.0056 }.holds("edge AUC, trained on", &trained_on, 3.2);
     Spread { mean: 0.9486, deviation: 0.0278 }.holds("ROC-AUC of test labels", &test, 3.2);
-}
-
-/// A reproducible number below `bound` for the question `at`.
-fn number(at: usize, bound: usize) -> usize {
-    let mixed = (at as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let mixed = (mixed ^ (mixed >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    ((mixed ^ (mixed >> 32)) % bound as u64) as usize
 }
 
 /// A graph of four classes: features say little of a node's class. An edge leads to a node of the same class with

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use burn_flex::Flex;
-use graphsieve::graph::{Spill, read_embeddings};
+use graphsieve::graph::read_embeddings;
 use graphsieve::models::Weights;
 use graphsieve::run::evaluation::read_scores;
 use graphsieve::score::{self, ScoreOptions, Scores};
@@ -18,7 +18,7 @@ fn largest_difference(a: &[f32], b: &[f32]) -> f32 {
 }
 
 fn assert_golden(checkpoint: PathBuf) {
-    let options = ScoreOptions { checkpoint, data: golden(""), embeddings: true, input: None, spill: Spill::default() };
+    let options = ScoreOptions { embeddings: true, ..ScoreOptions::new(checkpoint, golden("")) };
     let computed = score::compute::<Flex>(&options, &Default::default()).unwrap();
     let Scores::Anomaly(got) = computed.scores else { panic!("class probabilities") };
     let want = read_scores(&golden("expected_scores.npy"), 45).unwrap();

@@ -8,7 +8,7 @@ use graphsieve::config::{
     Draw, ForestConfig, LoaderMode, OwnTransform, RunConfig, Stage2Config, Stage2Input, Stage3Config, TreeModel,
 };
 use graphsieve::graph::{
-    Adjacency, Dataset, Features, HeteroGraph, IdMaps, Labels, RelationSpec, Spill, SplitRule, StoredSplit,
+    Adjacency, Dataset, Features, HeteroGraph, IdMaps, Labels, RelationSpec, SplitRule, StoredSplit,
 };
 use graphsieve::metrics::{roc_auc, sigmoid};
 use graphsieve::run::evaluation::read_scores;
@@ -55,8 +55,7 @@ fn dataset(labels: &[(u32, u8)], features: Option<Vec<f32>>) -> Dataset {
     let joined = |node: u32| (0..GROUP).map(move |other| (node, node / GROUP * GROUP + other));
     let edges: Vec<(u32, u32)> = (0..NODES).flat_map(joined).collect();
     let adjacency = Adjacency::from_edges(NODES as usize, NODES as usize, &edges);
-    let relation =
-        RelationSpec { name: "joins".into(), src: 0, dst: 0, stream: "joins".into(), primary: true, adjacency };
+    let relation = RelationSpec::new("joins", 0, 0, adjacency);
     let graph = HeteroGraph::new(vec![("account".into(), NODES as usize)], vec![relation]).unwrap();
     let features = features.unwrap_or_else(|| vec![1.0; 2 * NODES as usize]);
     let parts = [0, 1, 2].map(|part| of_part(labels, part));
@@ -118,13 +117,7 @@ fn auroc(scores: &[f32], part: &[(u32, u8)]) -> f64 {
 }
 
 pub fn computed(checkpoint: &Path, data: &Path) -> Vec<f32> {
-    let options = ScoreOptions {
-        checkpoint: checkpoint.into(),
-        data: data.into(),
-        input: None,
-        embeddings: false,
-        spill: Spill::default(),
-    };
+    let options = ScoreOptions::new(checkpoint, data);
     match score::compute::<Flex>(&options, &FlexDevice).unwrap().scores {
         Scores::Anomaly(scores) => scores,
         Scores::Classes(_) => panic!("Stage 2 or 3"),
@@ -338,13 +331,7 @@ fn labels_that_cannot_be_had_are_refused() {
     let labels = labels(Labelled::ByGroup);
     let Trained { run, dir } = trained(&dataset(&labels, None), 0, |config| config.train.epochs = 2);
     let refused = |checkpoint: &Path, data: &Path| {
-        let options = ScoreOptions {
-            checkpoint: checkpoint.into(),
-            data: data.into(),
-            input: None,
-            embeddings: false,
-            spill: Spill::default(),
-        };
+        let options = ScoreOptions::new(checkpoint, data);
         score::compute::<Flex>(&options, &FlexDevice).unwrap_err().to_string()
     };
     let strangers = dir.path().join("strangers");
@@ -390,13 +377,7 @@ fn trees_read_the_training_labels_of_neighbours() {
     // The run has all that it takes to make the table again.
     let data = with.dir.path().join("data");
     assert_eq!(computed(&with.run, &data), scores_of_trees(&with));
-    let alone = ScoreOptions {
-        checkpoint: with.run.join("checkpoint/best.trees"),
-        data: data.clone(),
-        input: None,
-        embeddings: false,
-        spill: Spill::default(),
-    };
+    let alone = ScoreOptions::new(with.run.join("checkpoint/best.trees"), data.clone());
     let error = score::compute::<Flex>(&alone, &FlexDevice).unwrap_err().to_string();
     assert!(error.contains("the directory of a run"), "{error}");
 }

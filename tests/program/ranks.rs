@@ -9,7 +9,6 @@ use burn_flex::{Flex, FlexDevice};
 use graphsieve::config::{RunConfig, Stage2Config};
 use graphsieve::error::Error;
 use graphsieve::models::weights::Weights;
-use graphsieve::run::progress::Mode;
 use graphsieve::train::ranks::{Rank, on_threads};
 use graphsieve::train::{RunOptions, run_together};
 use graphsieve_kernels::Communicator;
@@ -443,14 +442,7 @@ fn on_ranks(
     change: impl Fn(usize, &mut Stage2Config) + Sync,
     beside: impl Fn(&Rank<Flex>) + Sync,
 ) -> Error {
-    let options = RunOptions {
-        device: "cpu".into(),
-        resume: None,
-        from: None,
-        pipeline: None,
-        stretch: None,
-        progress: Mode::Quiet,
-    };
+    let options = RunOptions::quiet("cpu");
     let ranks = Communicator::<Flex>::threads(count, Duration::from_secs(60), &FlexDevice);
     let ranks = ranks.into_iter().map(|rank| (rank, FlexDevice)).collect();
     let outcome = on_threads::<Flex, _>(ranks, |rank, device| {

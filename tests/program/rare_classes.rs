@@ -4,7 +4,7 @@
 use graphsieve::graph::{Adjacency, Dataset, Features, HeteroGraph, Labels, RelationSpec, SplitRule, StoredSplit};
 use serde_json::Value;
 
-use crate::classes::three_classes;
+use crate::classes::{self, three_classes};
 use crate::support::Sandbox;
 
 const NODES: usize = 360;
@@ -12,9 +12,7 @@ const WIDTH: usize = 6;
 
 /// A reproducible number in [-1, 1) for the question `at`.
 fn number(at: usize) -> f32 {
-    let mixed = (at as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let mixed = (mixed ^ (mixed >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    (((mixed ^ (mixed >> 32)) % 2_000) as f32 - 1_000.0) / 1_000.0
+    (classes::number(at, 2_000) as f32 - 1_000.0) / 1_000.0
 }
 
 fn is_anomalous(node: usize) -> bool {
@@ -36,7 +34,7 @@ fn dataset() -> Dataset {
     });
     let edges: Vec<(u32, u32)> = edges.flat_map(|(a, b)| [(a, b), (b, a)]).collect();
     let adjacency = Adjacency::from_edges(NODES, NODES, &edges);
-    let spec = RelationSpec { name: "knows".into(), src: 0, dst: 0, stream: "knows".into(), primary: true, adjacency };
+    let spec = RelationSpec::new("knows", 0, 0, adjacency);
     let graph = HeteroGraph::new(vec![("user".into(), NODES)], vec![spec]).unwrap();
     let labels = Labels { entries: (0..NODES).map(|node| (node as u32, u8::from(is_anomalous(node)))).collect() };
     Dataset::new(graph, Some(features), Some(labels), None)

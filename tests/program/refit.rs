@@ -82,7 +82,7 @@ fn json(file: PathBuf) -> Value {
 
 /// The columns that a training on `data` reads.
 fn table(data: &Dataset, config: &Stage3Config) -> FeatureTable {
-    neighbourhood_table::<Flex>(data, None, Path::new("data"), &config.features.neighbourhood, &FlexDevice).unwrap()
+    neighbourhood_table::<Flex>(data, Path::new("data"), &config.features.neighbourhood, &FlexDevice).unwrap()
 }
 
 /// As many trees as `like` has on all of these labels, and what was measured while that grew.

@@ -312,7 +312,7 @@ values = ["signal"]
 /// Columns of trees, by edge and then by account and device.
 fn bits_of_trees(data: &Dataset) -> Vec<Vec<u32>> {
     let config = NeighbourhoodConfig { max: true, sum: true, edge_values: true, ..NeighbourhoodConfig::default() };
-    let table = neighbourhood_table::<Flex>(data, None, "data".as_ref(), &config, &FlexDevice).unwrap();
+    let table = neighbourhood_table::<Flex>(data, "data".as_ref(), &config, &FlexDevice).unwrap();
     let names: Vec<&str> = table.columns().iter().map(|column| column.title.as_deref().unwrap_or_default()).collect();
     assert!(names.contains(&"via.edge_mean.signal"), "{names:?}");
     (0..table.num_rows()).map(|node| table.row(node).iter().map(|value| value.to_bits()).collect()).collect()

@@ -164,9 +164,14 @@ fn the_same_before_and_after(task: &str, settings: &str) {
     assert_eq!(server.ask("GET", "/v1/nodes/payment/new-0", &[], b"").status, 404);
     let asked = json!({"nodes": [payment(0)], "targets": targets([], [0]), "explain": true});
     let said = server.post("/v1/score", &asked)["scores"][0].clone();
-    let columns = said["reasons"]["columns"].as_array().unwrap();
-    let amount = columns.iter().find(|of| of["column"] == "payment.amount").unwrap();
+    let mut columns = said["reasons"]["columns"].as_array().unwrap().iter();
+    let amount = columns.find(|of| of["column"] == "payment.amount").unwrap();
     assert_eq!((&amount["written"]["column"], &amount["written"]["value"]), (&json!("amount"), &json!("5")));
+    // One line for the columns that a cell became, none for those that add nothing.
+    let parts =
+        |key: &str| said["reasons"][key].as_array().unwrap().iter().map(|of| of["contribution"].as_f64().unwrap());
+    let (lines, columns): (f64, f64) = (parts("lines").sum(), parts("columns").sum());
+    assert!((lines - columns).abs() < 1e-9 && parts("lines").count() < parts("columns").count(), "{said}");
     assert!(said.get("embeddings_age").is_none(), "the model reads none: {said}");
     for first in (0..40).step_by(8) {
         server.post("/v1/events", &payments_of(first..first + 8));

@@ -6,7 +6,6 @@ use burn_flex::{Flex, FlexDevice};
 use graphsieve::config::{ForestConfig, Stage3Config, TreeModel};
 use graphsieve::graph::{Adjacency, Dataset, Features, HeteroGraph, Labels, RelationSpec};
 use graphsieve::infer::tree_table::Tables;
-use graphsieve::run::progress::Mode;
 use graphsieve::run::splits::split_of;
 use graphsieve::train::RunOptions;
 use graphsieve::train::stage3::validated;
@@ -42,7 +41,7 @@ pub fn rows() -> (Vec<f32>, Vec<(u32, u8)>) {
 pub fn dataset(values: Vec<f32>) -> Dataset {
     let edges: Vec<(u32, u32)> = (0..NODES).flat_map(|node| [1, 7, 30].map(|by| (node, (node + by) % NODES))).collect();
     let adjacency = Adjacency::from_edges(NODES as usize, NODES as usize, &edges);
-    let edge = RelationSpec { name: "near".into(), src: 0, dst: 0, stream: "near".into(), primary: true, adjacency };
+    let edge = RelationSpec::new("near", 0, 0, adjacency);
     let graph = HeteroGraph::new(vec![("node".into(), NODES as usize)], vec![edge]).unwrap();
     let features = Features::from_f32(values, NODES as usize, NAMES.len());
     let data = Dataset::new(graph, Some(features), Some(Labels { entries: rows().1 }), None);
@@ -174,8 +173,7 @@ fn a_training_of_trees_stops_when_its_time_is_over_and_keeps_what_it_has() {
     let split = split_of(&data, &data.labels.as_ref().unwrap().entries, &config.split, config.seed).unwrap();
     let trained = |resume: Option<std::path::PathBuf>, deadline: Option<Instant>| {
         let stretch = Some(Stretch { share: 1.0, deadline });
-        let device = "test".into();
-        let options = RunOptions { device, resume, from: None, pipeline: None, stretch, progress: Mode::Quiet };
+        let options = RunOptions { resume, stretch, ..RunOptions::quiet("test") };
         let found =
             validated::<Flex>(&config, &data, &split, (&[], &Tables::default()), &options, &FlexDevice).unwrap();
         (found.run, found.done, found.complete)

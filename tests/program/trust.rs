@@ -126,7 +126,8 @@ fn explanations_say_what_is_written_in_the_tables() {
     }
 }
 
-fn archive(entries: &[(&str, &[u8], CompressionMethod)]) -> Vec<u8> {
+/// A zip archive of entries, each packed in its way.
+pub fn archive(entries: &[(&str, &[u8], CompressionMethod)]) -> Vec<u8> {
     let mut archive = ZipWriter::new(Cursor::new(Vec::new()));
     for (name, bytes, method) in entries {
         archive.start_file(*name, SimpleFileOptions::default().compression_method(*method)).unwrap();

@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::support::{Sandbox, repository};
 
 /// A number below `n`, spread evenly by a multiplicative hash of what it is for.
-fn draw(of: [u64; 2], n: u64) -> u64 {
+pub fn draw(of: [u64; 2], n: u64) -> u64 {
     let mixed = (of[0] * 1_000_003 + of[1] + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     ((mixed ^ (mixed >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 33) % n
 }

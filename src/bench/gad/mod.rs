@@ -111,8 +111,13 @@ pub fn run<B: GraphBackend + TreeBackend>(
     let runs = tempfile::tempdir().map_err(|source| Error::io(std::env::temp_dir(), "write", source))?;
     let mut config = AutoConfig::new(&options.data);
     (config.output.dir, config.output.plots) = (runs.path().to_path_buf(), false);
-    let common =
-        Common::<B> { config, options: quiet(&options.description), device, tables: Tables::default(), features };
+    let common = Common::<B> {
+        config,
+        options: RunOptions::quiet(&options.description),
+        device,
+        tables: Tables::default(),
+        features,
+    };
     let steps = options.splits * options.models.len();
     let progress = Progress::with_mode("models", steps as u64, Unit::Items, mode);
     let mut models: Vec<Vec<SplitReport>> = vec![Vec::new(); options.models.len()];
@@ -138,12 +143,6 @@ pub fn run<B: GraphBackend + TreeBackend>(
         models: reports.map(|((model, columns), splits)| ModelReport::new(*model, columns, splits)).collect(),
         total_seconds: started.elapsed().as_secs_f64(),
     })
-}
-
-/// Trainings that say nothing while they run.
-fn quiet(device: &str) -> RunOptions {
-    let (resume, from, pipeline, stretch) = (None, None, None, None);
-    RunOptions { device: device.into(), resume, from, pipeline, stretch, progress: Mode::Quiet }
 }
 
 fn check(options: &GadOptions) -> Result<()> {
@@ -179,5 +178,5 @@ fn features<B: GraphBackend>(dataset: &Dataset, options: &GadOptions, device: &B
         _ => Inputs::All,
     };
     let farthest = options.models.iter().map(of).max().unwrap_or(Inputs::Raw);
-    neighbourhood_table::<B>(dataset, None, &options.data, &farthest.blocks(), device)
+    neighbourhood_table::<B>(dataset, &options.data, &farthest.blocks(), device)
 }

@@ -33,7 +33,7 @@ fn planted() -> Dataset {
         })
         .collect();
     let adjacency = Adjacency::from_edges(NODES, NODES, &edges);
-    let edge = RelationSpec { name: "edge".into(), src: 0, dst: 0, stream: "edge".into(), primary: true, adjacency };
+    let edge = RelationSpec::new("edge", 0, 0, adjacency);
     let graph = HeteroGraph::new(vec![("node".into(), NODES)], vec![edge]).unwrap();
     let entries = (0..NODES / 2).map(|node| (node as u32, u8::from(anomalous(node)))).collect();
     Dataset::new(graph, Some(Features::from_f32(values, NODES, 2)), Some(Labels { entries }), None)
@@ -70,8 +70,13 @@ fn auroc(model: &str, split: &Split) -> f64 {
     (config.output.dir, config.output.plots) = (runs.path().to_path_buf(), false);
     let dataset = planted();
     let features = Some(features::<Flex>(&dataset, &options(vec![named("gadbench-forest")]), &FlexDevice).unwrap());
-    let common =
-        Common::<Flex> { config, options: quiet("cpu"), device: &FlexDevice, tables: Tables::default(), features };
+    let common = Common::<Flex> {
+        config,
+        options: RunOptions::quiet("cpu"),
+        device: &FlexDevice,
+        tables: Tables::default(),
+        features,
+    };
     Fitting::new(&common, dataset, split, 1).unwrap().model(named(model)).unwrap().test.auroc
 }
 

@@ -68,7 +68,7 @@ pub fn read(options: &MatOptions) -> Result<Dataset> {
         }
         let adjacency = adjacency(&file, variable, &mut notes)?;
         let name = variable.name.clone();
-        Ok(RelationSpec { stream: name.clone(), name, src: 0, dst: 0, primary: true, adjacency })
+        Ok(RelationSpec::new(name, 0, 0, adjacency))
     });
     let specs = specs.collect::<Result<Vec<_>>>()?;
     let features = read_features(&file, features, nodes)?;

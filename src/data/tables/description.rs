@@ -11,6 +11,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 pub use self::division::{SplitBy, SplitTable};
 pub use self::history::History;
@@ -20,7 +21,7 @@ use crate::data::text::LANES;
 use crate::error::{Error, Place, Result, Snippet, UnknownName};
 
 /// Columns that one feature may have.
-pub(super) const MAX_WIDTH: usize = 512;
+const MAX_WIDTH: usize = 512;
 
 /// A whole description; the TOML keys are the field names, see the [module](super).
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -383,34 +384,40 @@ impl Description {
             description.check()?;
             Ok(description)
         });
-        checked.map_err(|error| match error {
-            Error::Config { key, expected, found, help, .. } => {
-                Error::Config { origin: path.display().to_string().into(), key, expected, found, help }
-            }
+        checked.map_err(|error| located(error, path))
+    }
+
+    /// The description that an import kept in `file`.
+    ///
+    /// # Errors
+    /// [`Error::Format`] for one that no import takes.
+    pub(super) fn of_stored(stored: &Value, file: &Path) -> Result<Self> {
+        let changed = |place: &str, expected: String, found: String| {
+            let help = "the file was changed or is of another version; import the tables again";
+            Error::format(file, place, expected, found, help)
+        };
+        let description: Self = serde_json::from_value(stored.clone())
+            .map_err(|fault| changed("description", "a description of tables".into(), fault.to_string()))?;
+        description.check().map_err(|error| match error {
+            Error::Config { key, expected, found, .. } => changed(&key, expected, found),
             other => other,
-        })
+        })?;
+        Ok(description)
     }
 
     fn check(&self) -> Result<()> {
-        let wrong = |key: String, expected: &str, found: String, help: &str| Error::Config {
-            origin: String::new().into(),
-            key,
-            expected: expected.into(),
-            found,
-            help: help.into(),
-        };
         self.split.check()?;
         self.check_ends()?;
         self.windows.iter().try_for_each(|table| table.check(self.split.by))?;
         if self.edges.is_empty() && self.shared.is_empty() {
             let help = "add an [[edges]] table with name, src and dst, or a [[shared]] table with a column";
-            return Err(wrong("edges".into(), "at least one [[edges]] or [[shared]] table", "none".into(), help));
+            return Err(wrong("edges", "at least one [[edges]] or [[shared]] table", "none".into(), help));
         }
         for (at, table) in self.nodes.iter().enumerate() {
             if self.nodes[..at].iter().any(|earlier| earlier.node_type == table.node_type) {
                 let help = "list the files of one type in one table: file = [\"a.csv\", \"b.csv\"]";
                 let found = format!("`{}` twice", table.node_type);
-                return Err(wrong("nodes.type".into(), "every type once", found, help));
+                return Err(wrong("nodes.type", "every type once", found, help));
             }
             let of_events = [("amount", table.amount.is_some()), ("alert", table.alert.is_some())];
             if let (None, Some((key, _))) = (&table.time, of_events.iter().find(|(_, given)| *given)) {
@@ -422,19 +429,14 @@ impl Description {
                 let help = "a label is known at its time, after a delay, or when a column says";
                 if table.time.is_none() && (label.delay.is_some() || label.known.is_some()) {
                     let found = format!("no time in `{}`", table.node_type);
-                    return Err(wrong(
-                        "nodes.label".into(),
-                        "a delay in a table of events, which has a time",
-                        found,
-                        help,
-                    ));
+                    return Err(wrong("nodes.label", "a delay in a table of events, which has a time", found, help));
                 }
             }
         }
         if !self.windows.is_empty() && self.nodes.iter().all(|table| table.time.is_none()) {
             let help = "add time = \"COLUMN\" to the [[nodes]] table of the events, or leave [[windows]] out";
             let (expected, found) = ("a table of events, which has a time", "no [[nodes]] table with a time".into());
-            return Err(wrong("windows".into(), expected, found, help));
+            return Err(wrong("windows", expected, found, help));
         }
         let of_nodes = self.nodes.iter().map(|table| ("nodes.features", &table.features));
         let of_edges = self.edges.iter().map(|table| ("edges.values", &table.values));
@@ -458,6 +460,22 @@ impl Description {
             }
         }
         Ok(())
+    }
+}
+
+/// A fault of a description, whose file [`located`] adds.
+fn wrong(key: impl Into<String>, expected: impl Into<String>, found: String, help: impl Into<String>) -> Error {
+    let (key, expected, help) = (key.into(), expected.into(), help.into());
+    Error::Config { origin: String::new().into(), key, expected, found, help }
+}
+
+/// Gives an error about the description its file.
+pub(super) fn located(error: Error, file: &Path) -> Error {
+    match error {
+        Error::Config { key, expected, found, help, .. } => {
+            Error::Config { origin: file.display().to_string().into(), key, expected, found, help }
+        }
+        other => other,
     }
 }
 

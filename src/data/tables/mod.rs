@@ -297,7 +297,7 @@ pub use summary::{ColumnSummary, ImportSummary, RelationSummary, TypeSummary};
 pub use written::Written;
 
 use self::budget::{Budget, of_values};
-use self::description::{History, SplitBy};
+use self::description::{History, SplitBy, located};
 use self::division::Divider;
 use self::edge_list::{Carried, EdgeList, Merged};
 use self::edges::{EdgeReader, RelationEdges};
@@ -508,7 +508,7 @@ pub fn import(options: &ImportOptions, progress: &dyn Fn(Progress)) -> Result<Im
     }
 
     let named = events::named(&types, &relations)?;
-    let events = events_of(&types, &description, &named).map_err(|error| located(error, options))?;
+    let events = events_of(&types, &description, &named).map_err(|error| located(error, &options.description))?;
     let labels = labels_of(&types);
     let divider = Divider {
         types: &types,
@@ -537,7 +537,7 @@ pub fn import(options: &ImportOptions, progress: &dyn Fn(Progress)) -> Result<Im
             ));
             None
         }
-        Err(error) => return Err(located(error, options)),
+        Err(error) => return Err(located(error, &options.description)),
     };
     let is_fitted = match &with {
         Some(_) => vec![true; types.iter().map(|node_type| node_type.ids.len()).sum()],
@@ -553,7 +553,8 @@ pub fn import(options: &ImportOptions, progress: &dyn Fn(Progress)) -> Result<Im
     let Made { windowed, fitted: windows, notes: of_windows } = match &events {
         None => Made::default(),
         Some(_) => {
-            notes.extend(events::one_way(&mut relations, &types).map_err(|error| located(error, options))?);
+            notes
+                .extend(events::one_way(&mut relations, &types).map_err(|error| located(error, &options.description))?);
             let windows = Windows {
                 types: &types,
                 description: &description,
@@ -563,7 +564,7 @@ pub fn import(options: &ImportOptions, progress: &dyn Fn(Progress)) -> Result<Im
                 with: with.as_ref().map(|stored| &stored.windows[..]),
             };
             let made = windows.compute(&|done, total| progress(Progress { stage: "windows", done, total }));
-            made.map_err(|error| located(error, options))?
+            made.map_err(|error| located(error, &options.description))?
         }
     };
     notes.extend(of_windows);
@@ -686,16 +687,6 @@ fn facts_of<'a>(files: impl Iterator<Item = &'a TableFile>) -> Vec<FileFacts> {
     facts.map(|file| FileFacts { name: file.name.clone(), bytes: file.bytes }).collect()
 }
 
-/// Gives an error about the description its file.
-fn located(error: Error, options: &ImportOptions) -> Error {
-    match error {
-        Error::Config { key, expected, found, help, .. } => {
-            Error::Config { origin: options.description.display().to_string().into(), key, expected, found, help }
-        }
-        other => other,
-    }
-}
-
 /// Labels by global id.
 fn labels_of(types: &[NodeType]) -> Labels {
     let mut entries = Vec::new();
@@ -728,8 +719,7 @@ fn specs_and_values(
             let (weight, time) = (weight.map(Values::Made), time.map(Values::Made));
             values.push(EdgeValues { relation: name.clone(), weight, time, columns });
         }
-        let stream = name.clone();
-        specs.push(RelationSpec { name, src: relation.src, dst: relation.dst, stream, primary: true, adjacency });
+        specs.push(RelationSpec::new(name, relation.src, relation.dst, adjacency));
     }
     (specs, values)
 }

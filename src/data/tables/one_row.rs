@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use half::f16;
 
 use super::cells::shown;
-use super::description::{Description, Encoding, FeatureColumns, FeatureKind, MAX_WIDTH, NodeTable, TimeFormat};
+use super::description::{Description, Encoding, FeatureColumns, FeatureKind, NodeTable, TimeFormat};
 use super::encode;
 use super::fitting::{Scaler, signed_log};
 use super::input::MAX_CELL_BYTES;
@@ -198,19 +198,11 @@ impl RowTables {
             return Ok(None);
         }
         let stored = Stored::read(dir)?;
-        let help = "the file was changed or is of another version; import the tables again";
-        let description: Description = serde_json::from_value(stored.description.clone())
-            .map_err(|fault| Error::format(&file, "description", "a description of tables", fault.to_string(), help))?;
+        let description = Description::of_stored(&stored.description, &file)?;
         let sources = |columns: &FeatureColumns, prefix: &str, place: &dyn Fn(&str) -> Option<usize>| {
             let mut next = 0;
             let source = |(column, kind): &(String, FeatureKind)| {
                 let name = format!("{prefix}{column}");
-                if let FeatureKind::Categorical { width, .. } | FeatureKind::Text { width } = kind
-                    && *width > MAX_WIDTH
-                {
-                    let expected = format!("a width of {MAX_WIDTH} at most");
-                    return Err(Error::format(&file, column.as_str(), expected, width.to_string(), help));
-                }
                 let names = column_names(kind, &name);
                 let fitted = match kind {
                     FeatureKind::Timestamp { .. } => format!("{name}_recency"),

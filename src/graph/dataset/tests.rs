@@ -124,14 +124,7 @@ fn a_general_graph_is_read_as_it_was_written() {
     let citations = Adjacency::from_edges(5, 5, &[(0, 1), (1, 4), (3, 3)]);
     let similar = Adjacency::from_edges(5, 5, &[(0, 1), (1, 0)]);
     let writes = Adjacency::from_edges(5, 2, &[(0, 1), (4, 0)]);
-    let relation = |name: &str, src, dst, adjacency| RelationSpec {
-        name: name.into(),
-        src,
-        dst,
-        stream: name.into(),
-        primary: true,
-        adjacency,
-    };
+    let relation = RelationSpec::new;
     let types = vec![("author".into(), 2), ("paper".into(), 5)];
     let specs =
         vec![relation("cites", 1, 1, citations), relation("similar", 1, 1, similar), relation("writes", 0, 1, writes)];
@@ -177,14 +170,8 @@ fn a_manifest_generates_the_reverse_and_may_name_its_files() {
 
 #[test]
 fn empty_relations_and_types_are_read_as_they_were_written() {
-    let relation = |name: &str, src, dst, rows, cols| RelationSpec {
-        name: name.into(),
-        src,
-        dst,
-        stream: name.into(),
-        primary: true,
-        adjacency: Adjacency::from_edges(rows, cols, &[]),
-    };
+    let relation =
+        |name: &str, src, dst, rows, cols| RelationSpec::new(name, src, dst, Adjacency::from_edges(rows, cols, &[]));
     let types = vec![("a".into(), 0), ("b".into(), 2)];
     let graph = HeteroGraph::new(types, vec![relation("r", 0, 1, 2, 0), relation("s", 1, 1, 2, 2)]).unwrap();
     let dataset = Dataset::new(graph, Some(features(2, 0)), Some(Labels::default()), None);
@@ -327,8 +314,7 @@ fn a_feature_that_is_missing_is_written_and_read_as_such() {
     let dir = tempfile::tempdir().unwrap();
     for (at, other) in [(0, 0.5), (1, 1e6)] {
         let adjacency = Adjacency::from_edges(2, 2, &[(0, 1)]);
-        let edge =
-            RelationSpec { name: "edge".into(), src: 0, dst: 0, stream: "edge".into(), primary: true, adjacency };
+        let edge = RelationSpec::new("edge", 0, 0, adjacency);
         let graph = HeteroGraph::new(vec![("node".into(), 2)], vec![edge]).unwrap();
         // In f16 where that holds all that is known, and in f32.
         let features = Features::from_f32(vec![1.0, f32::NAN, other, 2.0], 2, 2);
@@ -424,7 +410,7 @@ fn classified(masks: Vec<super::super::Masks>, damage: impl FnOnce(&Path)) -> Re
     let parent = tempfile::tempdir().unwrap();
     let dir = parent.path().join("data");
     let ring = Adjacency::from_edges(3, 3, &[(0, 1), (1, 2), (2, 0)]);
-    let spec = RelationSpec { name: "r".into(), src: 0, dst: 0, stream: "r".into(), primary: true, adjacency: ring };
+    let spec = RelationSpec::new("r", 0, 0, ring);
     let graph = HeteroGraph::new(vec![("node".into(), 3)], vec![spec]).unwrap();
     let classes = Classes::new(vec![Some(2), Some(0), Some(1)]).with_masks(masks);
     let features = Features::from_f32(vec![0.5, 1.0, -2.0], 3, 1);

@@ -125,14 +125,7 @@ mod tests {
     use crate::graph::{Adjacency, RelationSpec};
 
     fn graph() -> HeteroGraph {
-        let spec = |name: &str, src, dst, adjacency| RelationSpec {
-            name: name.into(),
-            src,
-            dst,
-            stream: name.into(),
-            primary: true,
-            adjacency,
-        };
+        let spec = RelationSpec::new;
         let earlier = spec("earlier", 1, 1, Adjacency::from_edges(3, 3, &[(1, 0), (2, 0), (2, 1)]));
         let used = spec("used", 0, 1, Adjacency::from_edges(3, 2, &[(0, 0), (1, 1), (2, 1)]));
         HeteroGraph::new(vec![("card".into(), 2), ("payment".into(), 3)], vec![earlier, used]).unwrap()

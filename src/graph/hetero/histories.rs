@@ -100,14 +100,7 @@ mod tests {
     fn a_history_is_known_in_both_directions_and_stays_shared() {
         // Payments 1, 3, 0 of one card, in this order, and 2 alone.
         let earlier = Adjacency::from_spans(vec![0, 0, 3, 0], vec![2, 0, 3, 1], vec![1, 3, 0, 2], 4).unwrap();
-        let spec = |name: &str, [src, dst]: [usize; 2], adjacency| RelationSpec {
-            name: name.into(),
-            src,
-            dst,
-            stream: name.into(),
-            primary: true,
-            adjacency,
-        };
+        let spec = |name: &str, [src, dst]: [usize; 2], adjacency| RelationSpec::new(name, src, dst, adjacency);
         let paid = Adjacency::from_edges(4, 1, &[(0, 0), (1, 0), (3, 0)]);
         let types = vec![("card".into(), 1), ("payment".into(), 4)];
         let relations = vec![spec("paid", [0, 1], paid), spec("earlier", [1, 1], earlier)];

@@ -97,14 +97,7 @@ mod tests {
     use crate::graph::RelationSpec;
 
     fn graph() -> HeteroGraph {
-        let spec = |name: &str, src, dst, adjacency| RelationSpec {
-            name: name.into(),
-            src,
-            dst,
-            stream: name.into(),
-            primary: true,
-            adjacency,
-        };
+        let spec = RelationSpec::new;
         // User 0 buys product 1 twice; users 0 and 2 know each other in one direction, and user 1 knows itself.
         let bought = Adjacency::new(vec![0, 3, 3, 4], vec![1, 0, 1, 1], 2).unwrap();
         let knows = Adjacency::from_edges(3, 3, &[(0, 2), (1, 1), (1, 2)]);

@@ -20,10 +20,7 @@ impl HeteroGraph {
     /// # Example
     /// ```
     /// use graphsieve::graph::{Adjacency, HeteroGraph, RelationSpec};
-    /// let spec = RelationSpec {
-    ///     name: "used".into(), src: 0, dst: 1, stream: "used".into(), primary: true,
-    ///     adjacency: Adjacency::from_edges(3, 2, &[(0, 0), (1, 0), (2, 1)]),
-    /// };
+    /// let spec = RelationSpec::new("used", 0, 1, Adjacency::from_edges(3, 2, &[(0, 0), (1, 0), (2, 1)]));
     /// let types = vec![("card".into(), 2), ("payment".into(), 3)];
     /// let whole = HeteroGraph::with_reverse_relations(types, vec![spec], |_| false)?;
     /// // The last payment with its card, whose row was not asked for.
@@ -147,14 +144,7 @@ mod tests {
 
     #[test]
     fn graphs_side_by_side_keep_their_rows_and_what_edges_carry() {
-        let relation = |adjacency| RelationSpec {
-            name: "used".into(),
-            src: 0,
-            dst: 1,
-            stream: "used".into(),
-            primary: true,
-            adjacency,
-        };
+        let relation = |adjacency| RelationSpec::new("used", 0, 1, adjacency);
         let types = vec![("card".into(), 2), ("payment".into(), 3)];
         let used = Adjacency::from_edges(3, 2, &[(0, 1), (1, 0), (2, 1)]);
         let whole = HeteroGraph::with_reverse_relations(types, vec![relation(used)], |_| false).unwrap();

@@ -91,8 +91,7 @@ mod tests {
 
     fn graph(nodes: usize, edges: &[(u32, u32)]) -> HeteroGraph {
         let adjacency = Adjacency::from_edges(nodes, nodes, edges);
-        let spec =
-            RelationSpec { name: "edge".into(), src: 0, dst: 0, stream: "edge".into(), primary: true, adjacency };
+        let spec = RelationSpec::new("edge", 0, 0, adjacency);
         HeteroGraph::new(vec![("node".into(), nodes)], vec![spec]).unwrap()
     }
 

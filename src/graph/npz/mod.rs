@@ -61,7 +61,7 @@ pub(super) fn read(path: &Path, reading: EdgeReading) -> Result<Dataset> {
     }
     let classes = classes(&mut arrays, nodes)?;
     let (adjacency, notes) = adjacency(&mut arrays, nodes, reading)?;
-    let spec = RelationSpec { name: "edge".into(), src: 0, dst: 0, stream: "edge".into(), primary: true, adjacency };
+    let spec = RelationSpec::new("edge", 0, 0, adjacency);
     let graph = HeteroGraph::new(vec![("node".into(), nodes)], vec![spec])?;
     let features = Features::from_f32(features.values, nodes, features.cols);
     let labels = classes.binary();

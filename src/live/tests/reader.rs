@@ -106,7 +106,7 @@ fn rows_that_do_not_fit_are_refused_with_their_column_and_a_way_out() {
 #[test]
 fn data_without_a_description_have_the_columns_of_their_features() {
     let adjacency = Adjacency::from_edges(3, 3, &[(0, 1)]);
-    let spec = RelationSpec { name: "r".into(), src: 0, dst: 0, stream: "r".into(), primary: true, adjacency };
+    let spec = RelationSpec::new("r", 0, 0, adjacency);
     let graph = HeteroGraph::new(vec![("node".into(), 3)], vec![spec]).unwrap();
     let features = Features::from_vec(vec![half::f16::ONE; 6], 3, 2);
     let mut dataset = Dataset::new(graph, Some(features), None, None);

@@ -62,22 +62,12 @@ fn multi_graph() -> HeteroGraph {
 
 fn spec(layer: LayerKind, layers: usize, residual: bool, jump: Jump) -> ClassifierSpec {
     ClassifierSpec {
-        layer,
-        input: COLUMNS,
-        hidden: HIDDEN,
-        classes: CLASSES,
-        layers,
-        attention: None,
-        row_normalise: false,
         directed: true,
-        types: Vec::new(),
-        relations: Vec::new(),
-        weighted: Vec::new(),
-        edges: Vec::new(),
         connections: Connections { residual, jump, ..Connections::default() },
         order: layer.is_wavelets().then_some(2),
         two_hops: (layer == LayerKind::H2gcn).then_some(0),
         cut: (layer == LayerKind::Ghrn).then(|| cut(0.2)),
+        ..ClassifierSpec::new(layer, [COLUMNS, HIDDEN, CLASSES], layers)
     }
 }
 

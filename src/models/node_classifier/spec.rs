@@ -93,6 +93,28 @@ impl AttentionShape {
 }
 
 impl ClassifierSpec {
+    /// Layers of a kind alone, without whatever else there may be.
+    pub fn new(layer: LayerKind, [input, hidden, classes]: [usize; 3], layers: usize) -> Self {
+        Self {
+            layer,
+            input,
+            hidden,
+            classes,
+            layers,
+            attention: None,
+            row_normalise: false,
+            directed: false,
+            types: Vec::new(),
+            relations: Vec::new(),
+            weighted: Vec::new(),
+            edges: Vec::new(),
+            connections: Connections::default(),
+            order: None,
+            two_hops: None,
+            cut: None,
+        }
+    }
+
     /// Whether there are several node types or relations.
     pub fn is_typed(&self) -> bool {
         !self.types.is_empty()
@@ -322,24 +344,8 @@ mod tests {
     #[test]
     fn a_checkpoint_that_describes_no_model_is_refused() {
         let attention = Some(AttentionShape { heads: 2, out_heads: 1, negative_slope: 0.2, dropout: 0.5 });
-        let good = ClassifierSpec {
-            layer: LayerKind::Gat,
-            input: 3,
-            hidden: 4,
-            classes: 2,
-            layers: 2,
-            attention,
-            row_normalise: true,
-            directed: false,
-            types: Vec::new(),
-            relations: Vec::new(),
-            weighted: Vec::new(),
-            edges: Vec::new(),
-            connections: Connections::default(),
-            order: None,
-            two_hops: None,
-            cut: None,
-        };
+        let good =
+            ClassifierSpec { attention, row_normalise: true, ..ClassifierSpec::new(LayerKind::Gat, [3, 4, 2], 2) };
         assert!(good.check().is_ok());
         let with = |attention| ClassifierSpec { attention, ..good.clone() };
         let shape = |heads, dropout| attention.map(|shape| AttentionShape { heads, dropout, ..shape });

@@ -101,10 +101,10 @@ pub struct ColumnPart {
 }
 
 /// A line about a column, or about all columns that one cell of a table became.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Line {
     /// As the table calls it, where it tells.
-    pub name: String,
+    pub column: String,
     /// What is written there, or else what the model reads.
     pub value: String,
     pub block: String,
@@ -184,9 +184,9 @@ impl fmt::Display for Explanation {
         if !lines.is_empty() {
             let widest =
                 |text: fn(&Line) -> &str| lines.iter().map(|line| text(line).chars().count()).max().unwrap_or(0);
-            let (name, block) = (width(widest(|line| &line.name)), widest(|line| &line.block).max(5) + 2);
+            let (name, block) = (width(widest(|line| &line.column)), widest(|line| &line.block).max(5) + 2);
             writeln!(f, "\n{:<name$}{:<block$}{:>10}  its value", "column", "block", "adds")?;
-            for Line { name: column, value, block: of, contribution } in &lines {
+            for Line { column, value, block: of, contribution } in &lines {
                 writeln!(f, "{column:<name$}{of:<block$}{contribution:>+10.4}  {value}")?;
             }
         }
@@ -254,7 +254,7 @@ impl Explanation {
         let mut of_cells: HashMap<(&Written, &str), usize> = HashMap::new();
         for part in self.columns.iter().filter(|part| part.contribution != 0.0) {
             let line = Line {
-                name: part.written.as_ref().map_or(&part.column, |written| &written.column).clone(),
+                column: part.written.as_ref().map_or(&part.column, |written| &written.column).clone(),
                 value: match &part.written {
                     Some(Written { value: Some(value), is_rounded, .. }) => {
                         format!("{}{value}", if *is_rounded { "≈" } else { "" })

@@ -8,7 +8,7 @@ use super::explanation::Explanation;
 use crate::config::{RunConfig, Stage2Config, Stage2Input, Stage3Config};
 use crate::data::tables::RowTables;
 use crate::error::Result;
-use crate::graph::{Dataset, Spill};
+use crate::graph::Dataset;
 use crate::run::RunDir;
 use crate::run::calibration::{read_calibration, read_class_calibrations};
 use crate::run::ensemble::{Ensemble, Member};
@@ -51,13 +51,7 @@ pub fn open_run<B: GraphBackend>(
     }
     check_class(class, stage == Stage::Classes)?;
     let data = config.data_path().to_path_buf();
-    let options = ScoreOptions {
-        checkpoint: path.to_path_buf(),
-        data: data.clone(),
-        input: input.map(Path::to_path_buf),
-        embeddings: false,
-        spill: Spill::default(),
-    };
+    let options = ScoreOptions { input: input.map(Path::to_path_buf), ..ScoreOptions::new(path, data.clone()) };
     let Computed { dataset, scores, .. } = compute::<B>(&options, device)?;
     match scores {
         Scores::Anomaly(scores) => {

@@ -126,14 +126,7 @@ mod tests {
 
     #[test]
     fn the_losses_of_a_nodes_edges_add_up_to_its_mean_loss() {
-        let spec = |name: &str, edges: &[(u32, u32)]| RelationSpec {
-            name: name.into(),
-            src: 0,
-            dst: 0,
-            stream: name.into(),
-            primary: true,
-            adjacency: Adjacency::from_edges(4, 4, edges),
-        };
+        let spec = |name: &str, edges: &[(u32, u32)]| RelationSpec::new(name, 0, 0, Adjacency::from_edges(4, 4, edges));
         let relations = vec![spec("pays", &[(0, 1), (0, 2), (0, 0)]), spec("knows", &[(0, 1)])];
         let graph = HeteroGraph::new(vec![("account".into(), 4)], relations).unwrap();
         let dataset = Dataset::new(graph, None, None, None);

@@ -250,14 +250,7 @@ mod tests {
     fn dataset() -> Dataset {
         let buys = [(0, 0), (1, 0), (2, 1), (3, 1), (4, 2), (5, 2), (0, 2)];
         let adjacency = Adjacency::from_edges(6, 3, &buys);
-        let relation = |name: &str, src, dst, adjacency| RelationSpec {
-            name: name.into(),
-            src,
-            dst,
-            stream: name.into(),
-            primary: true,
-            adjacency,
-        };
+        let relation = RelationSpec::new;
         let reverse = adjacency.reverse();
         let relations = vec![relation("up", 1, 0, adjacency), relation("pu", 0, 1, reverse)];
         let graph = HeteroGraph::new(vec![("user".into(), 6), ("product".into(), 3)], relations).unwrap();

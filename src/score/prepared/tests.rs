@@ -46,14 +46,7 @@ impl Fixture {
         let mut rng = ChaCha8Rng::seed_from_u64(3);
         let used: Vec<(u32, u32)> = (0..PAYMENTS as u32).map(|at| (at, at / 4)).collect();
         let next: Vec<(u32, u32)> = (1..PAYMENTS as u32).flat_map(|at| [(at, at - 1), (at - 1, at)]).collect();
-        let spec = |name: &str, src, adjacency| RelationSpec {
-            name: name.into(),
-            src,
-            dst: 1,
-            stream: name.into(),
-            primary: true,
-            adjacency,
-        };
+        let spec = |name: &str, src, adjacency| RelationSpec::new(name, src, 1, adjacency);
         let relations = vec![
             spec("used", 0, Adjacency::from_edges(PAYMENTS, CARDS, &used)),
             spec("next", 1, Adjacency::from_edges(PAYMENTS, PAYMENTS, &next)),
@@ -108,19 +101,12 @@ impl Fixture {
     fn stage2(&self, rich: bool, input: Stage2Input) -> RunDir {
         let graph = self.with_values();
         let given = if input == Stage2Input::Features { COLUMNS + 1 } else { 8 };
+        // Embeddings of both have 24 columns, so that folds of both have a mean.
+        let output = if rich { 12 } else { 24 };
         let mut spec = AttentionSpec {
-            streams: graph.streams().into_iter().map(String::from).collect(),
-            input: given,
-            hidden: 12,
-            // Embeddings of both have 24 columns, so that folds of both have a mean.
-            output: if rich { 12 } else { 24 },
-            heads: 1,
-            negative_slope: 0.2,
             own: vec![None, Some("payment".into())],
-            edges: Vec::new(),
-            connections: Connections::default(),
             labels: !rich,
-            pieces: None,
+            ..AttentionSpec::new(graph.streams(), given, [12, output], 1)
         };
         if rich {
             let connections = Connections { residual: true, gate: true, norm: Norm::Layer, jump: Jump::Concat };
@@ -241,22 +227,10 @@ impl Fixture {
     fn classifier(&self, layer: LayerKind, classes: usize) -> RunDir {
         let config = ClassifyConfig::new(layer, self.data());
         let spec = ClassifierSpec {
-            layer,
-            input: COLUMNS + 1,
-            hidden: 8,
-            classes,
-            layers: 2,
             attention: crate::models::node_classifier::AttentionShape::of(&config.model),
             row_normalise: true,
-            directed: false,
-            types: Vec::new(),
-            relations: Vec::new(),
-            weighted: Vec::new(),
-            edges: Vec::new(),
             connections: Connections { norm: Norm::Layer, ..Connections::default() },
-            order: None,
-            two_hops: None,
-            cut: None,
+            ..ClassifierSpec::new(layer, [COLUMNS + 1, 8, classes], 2)
         };
         let spec = spec.over(&self.dataset.graph).unwrap();
         let run = self.run("classify", &RunConfig::Classify(config));
@@ -368,13 +342,7 @@ fn bits(scores: &[Vec<f32>]) -> Vec<u32> {
 
 /// Whole parts have the scores of `score`, to the bit in any company; a node that is new has that of the same node.
 fn check(of: &Fixture, run: &RunDir, reads_labels: bool) {
-    let options = ScoreOptions {
-        checkpoint: run.path().into(),
-        data: of.data(),
-        input: None,
-        embeddings: false,
-        spill: Spill::default(),
-    };
+    let options = ScoreOptions::new(run.path(), of.data());
     let expected = match compute::<Flex>(&options, &DEVICE).unwrap().scores {
         Scores::Anomaly(scores) => scores,
         Scores::Classes(probabilities) => probabilities.column(1).to_vec(),

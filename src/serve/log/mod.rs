@@ -94,6 +94,14 @@ pub struct Entry {
     pub record: Record,
 }
 
+/// The files that are rewritten.
+enum Wanted<'a> {
+    /// Those that begin up to here; of one that ends there, too, nothing is left but keys.
+    Until(Position),
+    /// Those that have these bytes in them.
+    With(&'a Finder<'a>),
+}
+
 /// The same as it lies in a file.
 struct Stored<'a> {
     path: &'a Path,
@@ -281,7 +289,7 @@ impl Log {
     /// [`Error::Io`]; records may have left then, and the call can be repeated.
     pub fn drop_until(&self, position: Position) -> Result<()> {
         let left = |of: &Stored| (of.number > position.0).then(|| of.json.to_vec());
-        self.rewrite(Some(position), &|segment| Ok(segment.first <= position.0), &mut |of| Ok(left(&of))).map(drop)
+        self.rewrite(&Wanted::Until(position), &mut |of| Ok(left(&of))).map(drop)
     }
 
     /// Takes out for good what names `node`, but for [`Record::Forget`], and tells how many records did. Records that
@@ -293,8 +301,7 @@ impl Log {
         // Most files and records do not have the id in them: the files stay as they are, and the records are not read.
         let id = serde_json::to_vec(&node.id).map_err(|fault| Error::io(&self.dir, "write", fault.into()))?;
         let id = Finder::new(&id[1..id.len() - 1]);
-        let has_id = |segment: &Segment| -> Result<bool> { Ok(id.find(&Segment::read(&segment.path)?).is_some()) };
-        self.rewrite(None, &has_id, &mut |of| {
+        self.rewrite(&Wanted::With(&id), &mut |of| {
             if id.find(of.json).is_none() {
                 return Ok(Some(of.json.to_vec()));
             }
@@ -310,18 +317,16 @@ impl Log {
         })
     }
 
-    /// Replaces every record by what `left` leaves of it, in the files that `is_wanted`; tells how many changed. Of
-    /// files that end at `until` nothing is left but keys.
-    fn rewrite(
-        &self,
-        until: Option<Position>,
-        is_wanted: &dyn Fn(&Segment) -> Result<bool>,
-        left: &mut dyn FnMut(Stored) -> Result<Option<Vec<u8>>>,
-    ) -> Result<usize> {
+    /// Replaces every record of the `wanted` files by what `left` leaves of it; tells how many changed.
+    fn rewrite(&self, wanted: &Wanted, left: &mut dyn FnMut(Stored) -> Result<Option<Vec<u8>>>) -> Result<usize> {
         let _upkeep = lock(&self.upkeep);
         // Batches are taken meanwhile.
         let last = lock(&self.files).last.clone();
-        if last.bytes > 0 && is_wanted(&last)? {
+        let is_wanted = match wanted {
+            Wanted::Until(until) => last.first <= until.0,
+            Wanted::With(id) => id.find(&Segment::read(&last.path)?).is_some(),
+        };
+        if last.bytes > 0 && is_wanted {
             let mut files = lock(&self.files);
             if files.last.path == last.path {
                 files.roll(&self.dir)?;
@@ -331,16 +336,20 @@ impl Log {
         let now = now();
         let mut changed = 0;
         for segment in complete {
-            if !is_wanted(&segment)? {
-                continue;
-            }
-            let is_whole = until.is_some_and(|until| segment.last <= until.0);
             let has_key = segment.newest_key.is_some_and(|received| is_kept(received, now));
+            let bytes = match wanted {
+                Wanted::Until(until) if segment.first > until.0 => continue,
+                // What leaves as a whole need not be read.
+                Wanted::Until(until) if segment.last <= until.0 && !has_key => Vec::new(),
+                Wanted::Until(_) => Segment::read(&segment.path)?,
+                Wanted::With(id) => match Segment::read(&segment.path)? {
+                    bytes if id.find(&bytes).is_none() => continue,
+                    bytes => bytes,
+                },
+            };
             let mut content = Vec::new();
             let mut after = Segment { newest_key: None, ..segment.clone() };
-            let mut is_changed = is_whole && !has_key;
-            // What leaves as a whole need not be read.
-            let bytes = if is_changed { Vec::new() } else { Segment::read(&segment.path)? };
+            let mut is_changed = bytes.is_empty();
             for (_, piece) in pieces(&bytes) {
                 let Piece::Frame(mut frame) = piece else {
                     is_changed = true;

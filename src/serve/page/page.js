@@ -77,18 +77,10 @@ function explain(scored) {
   if (reasons?.neighbours?.length) {
     parts.push(table('neighbours that count', reasons.neighbours, ['name', 'relation', 'contribution', 'score']));
   }
-  if (reasons?.columns?.length) {
-    const rows = reasons.columns.slice(0, 12).map(asWritten);
-    parts.push(table('columns that count', rows, ['column', 'block', 'value', 'contribution']));
+  if (reasons?.lines?.length) {
+    parts.push(table('columns that count', reasons.lines.slice(0, 12), ['column', 'block', 'value', 'contribution']));
   }
   return parts;
-}
-
-// A column as the tables call it and what is written there, or else what the model reads.
-function asWritten({column, block, value, written, contribution}) {
-  const read = `${shown(column, value)} in the model`;
-  const said = written && (written.is_rounded ? '≈' : '') + (written.value ?? 'nothing');
-  return {column: written?.column ?? column, block, value: said ?? read, contribution};
 }
 
 async function ask(path, options = {}) {

@@ -349,14 +349,7 @@ mod tests {
 
         let mut data = dataset(Some(BinaryLabels { entries: entries.clone() }), None);
         let loops = Adjacency::from_edges(100, 100, &(0..100).map(|node| (node, node)).collect::<Vec<_>>());
-        let relation = RelationSpec {
-            name: "pays".into(),
-            src: 0,
-            dst: 0,
-            stream: "pays".into(),
-            primary: true,
-            adjacency: loops,
-        };
+        let relation = RelationSpec::new("pays", 0, 0, loops);
         data.graph = HeteroGraph::new(vec![("node".into(), 100)], vec![relation]).unwrap();
         data.graph.set_edge_values("pays", Arc::new(EdgeMatrix::new(vec![1.0; 100], 1)));
         let mut with_values = names(&Known::of(&config, data).unwrap(), &config).unwrap();

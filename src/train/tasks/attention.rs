@@ -484,17 +484,12 @@ impl<B: GraphBackend> Attention<B> {
         device: &B::Device,
     ) -> Self {
         let spec = AttentionSpec {
-            streams: host.streams().into_iter().map(String::from).collect(),
-            input,
-            hidden: config.model.hidden,
-            output: config.model.out,
-            heads: config.model.heads,
             negative_slope: config.model.negative_slope as f32,
             own: own_types(config.model.own, host),
             edges: edge_inputs(host, time_input(config.model.edges(), host).as_ref()),
             connections: Connections::of(&config.model),
             labels: known.is_some(),
-            pieces: None,
+            ..AttentionSpec::new(host.streams(), input, [config.model.hidden, config.model.out], config.model.heads)
         };
         let weights = LossWeights::of(&config.loss, &train);
         let (config, host, device) = (config.clone(), Arc::new(host.clone()), device.clone());

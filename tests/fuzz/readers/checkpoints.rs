@@ -4,7 +4,7 @@ use std::path::Path;
 
 use burn_flex::{Flex, FlexDevice};
 use graphsieve::config::NeighbourhoodConfig;
-use graphsieve::models::attention::{Connections, EdgeInput};
+use graphsieve::models::attention::EdgeInput;
 use graphsieve::models::parameters::Parameters;
 use graphsieve::models::tree_ensemble::{TreeCheckpoint, TreeEnsemble, TreeInputs};
 use graphsieve::models::weights::TrainingState;
@@ -33,17 +33,9 @@ fn read(path: &Path) -> bool {
 
 fn attention() -> AttentionSpec {
     AttentionSpec {
-        streams: vec!["a".into()],
-        input: 2,
-        hidden: 2,
-        output: 2,
-        heads: 1,
-        negative_slope: 0.2,
         own: vec![Some("n".into())],
         edges: vec![Some(EdgeInput { relation: "r".into(), width: 1, time: None })],
-        connections: Connections::default(),
-        labels: false,
-        pieces: None,
+        ..AttentionSpec::new(["a"], 2, [2, 2], 1)
     }
 }
 

@@ -57,11 +57,12 @@ pub fn of_events(name: &str) -> Vec<Vec<u8>> {
 /// Opens a data directory, and whatever a training or a server reads of it beside.
 fn open(dir: &Path) -> bool {
     let said =
-        (fit_of(dir).is_ok(), fitted_times(dir).is_ok(), looks_ahead(dir).is_ok(), unknown_categories(dir).is_ok());
+        [fit_of(dir).is_ok(), fitted_times(dir).is_ok(), looks_ahead(dir).is_ok(), unknown_categories(dir).is_ok()];
     let Ok(mut dataset) = Dataset::open(dir) else { return false };
-    let edges = dataset.load_edge_values().is_ok() && dataset.load_edge_weights("model.weights").is_ok();
-    let ages = dataset.load_ages("model.ages").is_ok();
-    [said.0, said.1, said.2, said.3, edges, ages, RowReader::open(dir, dir, &dataset).is_ok()].contains(&true)
+    let has_values = dataset.load_edge_values().is_ok();
+    // Not all data have them.
+    let _ = (dataset.load_edge_weights("model.weights"), dataset.load_ages("model.ages"));
+    RowReader::open(dir, dir, &dataset).is_ok() && has_values && !said.contains(&false)
 }
 
 fn of_directory(reader: &'static str, make: fn(&Path), name: &str, bytes: &[u8]) -> bool {

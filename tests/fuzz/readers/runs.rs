@@ -108,16 +108,22 @@ fn make(dir: &Path) {
     fs::rename(run.path(), dir.join("run")).expect("the only run");
 }
 
-/// Looks at everything that commands read of a run beside its checkpoints.
-fn open(run: &Path, data: &Path) -> bool {
+/// Looks at everything that commands read of a run beside its checkpoints; whether the file `name` is taken.
+fn open(run: &Path, data: &Path, name: &str) -> bool {
     static DATASET: OnceLock<Dataset> = OnceLock::new();
     let dataset = DATASET.get_or_init(|| Dataset::open(data).expect("data that were just written"));
     let bundle = Bundle::open(run);
-    if let Ok(Some(bundle)) = &bundle {
-        let _ = bundle.profile(run);
-    }
-    let _ = (Bundle::is_finished(run), Filling::of_run(run), KnownLabels::read(run, dataset, data));
-    let _ = (model_of(run), embedder_of(run), RunConfig::load_kept(&run.join("config.toml"), &[]));
+    let profile = bundle.as_ref().ok().and_then(Option::as_ref).map(|bundle| bundle.profile(run));
+    let _ = (Bundle::is_finished(run), model_of(run), embedder_of(run));
+    let mut taken = vec![
+        ("model.json", bundle.is_ok()),
+        ("profile.json", matches!(profile, Some(Ok(_)))),
+        ("filling.json", Filling::of_run(run).is_ok()),
+        ("known_labels.json", KnownLabels::read(run, dataset, data).is_ok()),
+        ("config.toml", RunConfig::load_kept(&run.join("config.toml"), &[]).is_ok()),
+        ("tournament.json", Tournament::of_run(run).is_ok()),
+        ("ensemble.json", Ensemble::of_run(run).is_ok()),
+    ];
     if let Ok(Some(tournament)) = Tournament::of_run(run) {
         let _ = (tournament.best(), tournament.simplest(), tournament.preferred(), tournament.why());
         tournament.entries().for_each(|entry| drop(tournament.line(entry)));
@@ -130,9 +136,11 @@ fn open(run: &Path, data: &Path) -> bool {
         let _ = [0.0, 0.55, 1.0, f32::NAN].map(|score| calibration.probability(score));
         let _ = (calibration.describe(None), calibration.at_base_rate(0.1).probability(0.5));
     }
-    let _ = (read_class_calibrations(&run, 2), Evaluation::of_run(&run), class_test_of_run(&run));
-    let _ = (OnValidation::read(&run), run.history().map(|history| history.series("loss")), run.summary());
-    bundle.is_ok()
+    let of_classes = read_class_calibrations(&run, 2).is_ok();
+    taken.push(("calibration.json", of_classes || read_calibration(&run).is_ok()));
+    taken.push(("metrics.jsonl", run.history().map(|history| history.series("loss")).is_ok()));
+    let _ = (Evaluation::of_run(&run), class_test_of_run(&run), OnValidation::read(&run), run.summary());
+    taken.iter().all(|&(of, is_taken)| of != name || is_taken)
 }
 
 fn of_file(reader: &'static str, name: &str, bytes: &[u8]) -> bool {
@@ -140,7 +148,7 @@ fn of_file(reader: &'static str, name: &str, bytes: &[u8]) -> bool {
     let path = dir.join("run").join(name);
     let whole = path.is_file().then(|| get(&path));
     put(&path, bytes);
-    let is_taken = open(&dir.join("run"), &dir.join("data"));
+    let is_taken = open(&dir.join("run"), &dir.join("data"), name);
     match whole {
         Some(whole) => drop(put(&path, &whole)),
         None => fs::remove_file(&path).expect("what was just written"),

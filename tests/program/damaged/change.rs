@@ -1,15 +1,14 @@
 //! What is done to a file.
 
 use std::fs::{self, Permissions};
-use std::io::{Cursor, Write};
 use std::mem::take;
 use std::os::unix::fs::{PermissionsExt, symlink};
 
 use serde::Deserialize;
-use zip::write::SimpleFileOptions;
-use zip::{CompressionMethod, ZipWriter};
+use zip::CompressionMethod;
 
 use crate::support::{Sandbox, npy};
+use crate::trust::archive;
 
 /// One step of damage; the file comes first.
 #[derive(Clone, Deserialize)]
@@ -107,13 +106,15 @@ impl Change {
             }
             Self::Npy(file, dtype, shape, values, times) => sandbox.write(file, array(dtype, shape, values, *times)),
             Self::Pack(file) => {
-                let mut archive = ZipWriter::new(Cursor::new(Vec::new()));
-                let options = SimpleFileOptions::default().compression_method(CompressionMethod::Deflated);
-                for (path, bytes) in sandbox.files() {
-                    archive.start_file(path.file_name().unwrap().to_str().unwrap(), options).unwrap();
-                    archive.write_all(&bytes).unwrap();
-                }
-                sandbox.write(file, archive.finish().unwrap().into_inner());
+                let files = sandbox.files();
+                let entries: Vec<_> = files
+                    .iter()
+                    .map(|(path, bytes)| {
+                        let name = path.file_name().unwrap().to_str().unwrap();
+                        (name, &bytes[..], CompressionMethod::Deflated)
+                    })
+                    .collect();
+                sandbox.write(file, archive(&entries));
             }
             Self::Remove(name) => {
                 let path = sandbox.path(name);

@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use super::Span;
+use super::{Span, wrong};
 use crate::data::split::SplitFractions;
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 /// `[split]`: stored in the data, where every training reads it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -117,15 +117,7 @@ impl SplitTable {
     }
 
     pub(super) fn check(&self) -> Result<()> {
-        let wrong = |key: &str, expected: &str, found: String, help: &str| {
-            Err(Error::Config {
-                origin: String::new().into(),
-                key: key.into(),
-                expected: expected.into(),
-                found,
-                help: help.into(),
-            })
-        };
+        let wrong = |key: &str, expected: &str, found: String, help: &str| Err(wrong(key, expected, found, help));
         let [train, validation, test] = [self.train, self.validation, self.test].map(|size| match size {
             PartSize::Share(share) => share.to_string(),
             PartSize::Span(span) => span.to_string(),

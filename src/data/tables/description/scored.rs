@@ -1,7 +1,7 @@
 //! Edges that are scored: an edge table with a label becomes a node table of its rows and a relation from either end.
 
-use super::{Description, EdgeTable, End, NodeTable};
-use crate::error::{Error, Result};
+use super::{Description, EdgeTable, End, NodeTable, wrong};
+use crate::error::Result;
 
 impl EdgeTable {
     /// Whether each of its rows gets a score.
@@ -31,12 +31,8 @@ impl Description {
     pub(super) fn with_scored_edges_as_nodes(mut self) -> Result<Self> {
         let mut edges = Vec::with_capacity(self.edges.len());
         for table in self.edges {
-            let wrong = |key: &str, expected: &str, found: String, help: &str| Error::Config {
-                origin: String::new().into(),
-                key: format!("edges.{key} of `{}`", table.name),
-                expected: expected.into(),
-                found,
-                help: help.into(),
+            let wrong = |key: &str, expected: &str, found: String, help: &str| {
+                wrong(format!("edges.{key} of `{}`", table.name), expected, found, help)
             };
             if !table.is_scored() {
                 if let Some(key) = table.key_of_scored() {
@@ -103,13 +99,10 @@ impl Description {
                 if self.edges.iter().any(leads) {
                     continue;
                 }
-                return Err(Error::Config {
-                    origin: String::new().into(),
-                    key: format!("nodes.ends of `{}`", table.node_type),
-                    expected: format!("names of [[edges]] tables with \"{}\" at one end", table.node_type),
-                    found: format!("{name:?}"),
-                    help: "an edge has a source and a destination: ends = [\"paid_by\", \"paid_at\"]".into(),
-                });
+                let key = format!("nodes.ends of `{}`", table.node_type);
+                let expected = format!("names of [[edges]] tables with \"{}\" at one end", table.node_type);
+                let help = "an edge has a source and a destination: ends = [\"paid_by\", \"paid_at\"]";
+                return Err(wrong(key, expected, format!("{name:?}"), help));
             }
         }
         Ok(())

@@ -4,9 +4,9 @@ use std::fmt::Display;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Span, SplitBy};
+use super::{Span, SplitBy, wrong};
 use crate::data::windows::{Measure, OtherMeasure};
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 /// One `[[windows]]` table: windowed features of the events of a node table.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -54,8 +54,7 @@ impl WindowTable {
     /// Refuses windows that hold nothing, two windows of one name, and such of later events in a split by time.
     pub(super) fn check(&self, split: SplitBy) -> Result<()> {
         let wrong = |key: &str, expected: &str, found: String, help: &str| {
-            let (key, expected, help) = (format!("windows.{key}"), expected.into(), help.into());
-            Err(Error::Config { origin: String::new().into(), key, expected, found, help })
+            Err(wrong(format!("windows.{key}"), expected, found, help))
         };
         if self.last.iter().flatten().any(|&last| last == 0) {
             return wrong("last", "numbers of events above 0", "0".into(), "for example last = [1, 5, 20]");

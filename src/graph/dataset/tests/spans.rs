@@ -6,14 +6,7 @@ use crate::graph::Values;
 /// Five payments of two cards, of which each has the earlier ones of its card as a span.
 fn histories() -> Dataset {
     let spans = Adjacency::from_spans(vec![0, 0, 3, 1, 3], vec![0, 1, 3, 2, 4], vec![0, 1, 3, 2, 4], 5).unwrap();
-    let relation = |name: &str, adjacency| RelationSpec {
-        name: name.into(),
-        src: 1,
-        dst: 1,
-        stream: name.into(),
-        primary: true,
-        adjacency,
-    };
+    let relation = |name: &str, adjacency| RelationSpec::new(name, 1, 1, adjacency);
     let relations = vec![relation("earlier", spans), relation("lists", Adjacency::from_edges(5, 5, &[(0, 1)]))];
     let types = vec![("card".into(), 2), ("payment".into(), 5)];
     let graph = HeteroGraph::with_reverse_relations(types, relations, |name| name == "earlier").unwrap();

@@ -69,28 +69,20 @@ impl ClassifierData {
             return Err(Error::format(path, "labels", "at least two classes", classes.count().to_string(), help));
         }
         check_two_classes(config, classes.count(), &split)?;
+        let model = &config.model;
         let spec = ClassifierSpec {
-            layer: config.model.layer,
-            input: features.dim(),
-            hidden: config.model.hidden,
-            classes: classes.count(),
-            layers: config.model.layers,
-            attention: AttentionShape::of(&config.model),
+            attention: AttentionShape::of(model),
             row_normalise: config.data.row_normalise,
             directed: config.data.directed,
-            types: Vec::new(),
-            relations: Vec::new(),
-            weighted: Vec::new(),
-            edges: Vec::new(),
             connections: Connections {
-                residual: config.model.residual,
-                norm: config.model.norm,
-                jump: config.model.jump,
+                residual: model.residual,
+                norm: model.norm,
+                jump: model.jump,
                 ..Connections::default()
             },
-            order: config.model.layer.is_wavelets().then_some(config.model.order),
-            two_hops: (config.model.layer == LayerKind::H2gcn).then_some(config.model.two_hops),
-            cut: None,
+            order: model.layer.is_wavelets().then_some(model.order),
+            two_hops: (model.layer == LayerKind::H2gcn).then_some(model.two_hops),
+            ..ClassifierSpec::new(model.layer, [features.dim(), model.hidden, classes.count()], model.layers)
         };
         let spec = spec.over(&dataset.graph)?;
         let cut = |features: &Features, train: &[(u32, u32)]| EdgeCut::fit(config.model.cut, features, train);

@@ -36,7 +36,7 @@ fn graph() -> HeteroGraph {
     let mut row_ptr = vec![0u64; NODES + 1];
     edges.iter().for_each(|&(row, _)| row_ptr[row as usize + 1..].iter_mut().for_each(|end| *end += 1));
     let adjacency = Adjacency::new(row_ptr, edges.into_iter().map(|(_, col)| col).collect(), NODES).unwrap();
-    let spec = RelationSpec { name: "edge".into(), src: 0, dst: 0, stream: "edge".into(), primary: true, adjacency };
+    let spec = RelationSpec::new("edge", 0, 0, adjacency);
     HeteroGraph::new(vec![("node".into(), NODES)], vec![spec]).unwrap()
 }
 
@@ -72,22 +72,10 @@ fn spec(layer: LayerKind, layers: usize, heads: [usize; 2], row_normalise: bool)
     let [heads, out_heads] = heads;
     let shape = AttentionShape { heads, out_heads, negative_slope: 0.2, dropout: 0.5 };
     ClassifierSpec {
-        layer,
-        input: COLUMNS,
-        hidden: 8,
-        classes: CLASSES,
-        layers,
         attention: (layer == LayerKind::Gat).then_some(shape),
         row_normalise,
         directed: true,
-        types: Vec::new(),
-        relations: Vec::new(),
-        weighted: Vec::new(),
-        edges: Vec::new(),
-        connections: Connections::default(),
-        order: None,
-        two_hops: None,
-        cut: None,
+        ..ClassifierSpec::new(layer, [COLUMNS, 8, CLASSES], layers)
     }
 }
 
@@ -311,14 +299,7 @@ fn wavelets_are_explained_as_they_compute() {
         ClassifierSpec { order: Some(order), connections, ..spec(layer, layers, [1, 1], order == 1) }
     };
     // The second relation leads the other way, so that some nodes have no edge into them over one of both.
-    let relation = |name: &str, adjacency| RelationSpec {
-        name: name.into(),
-        src: 0,
-        dst: 0,
-        stream: name.into(),
-        primary: true,
-        adjacency,
-    };
+    let relation = |name: &str, adjacency| RelationSpec::new(name, 0, 0, adjacency);
     let one_way = Adjacency::from_edges(NODES, NODES, &[(1, 0), (2, 0), (5, 1), (7, 3), (3, 7), (8, 2), (4, 4)]);
     let both = vec![relation("other", one_way), relation("edge", Adjacency::clone(&graph().relations()[0].forward))];
     let typed = HeteroGraph::new(vec![("node".into(), NODES)], both).unwrap();

@@ -488,7 +488,7 @@ fn limits_leave_out_the_weakest_and_say_how_many() {
 fn a_hub_of_a_hundred_thousand_neighbours_is_explained() {
     let edges: Vec<(u32, u32)> = (1..100_001).flat_map(|leaf| [(0, leaf), (leaf, 0)]).collect();
     let adjacency = Adjacency::from_edges(100_001, 100_001, &edges);
-    let spec = RelationSpec { name: "edge".into(), src: 0, dst: 0, stream: "edge".into(), primary: true, adjacency };
+    let spec = RelationSpec::new("edge", 0, 0, adjacency);
     let graph = HeteroGraph::new(vec![("node".into(), 100_001)], vec![spec]).unwrap();
     let features = features(graph.num_nodes());
     let model = Model::random(&graph, 1, &mut ChaCha8Rng::seed_from_u64(1));
