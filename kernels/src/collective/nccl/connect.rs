@@ -1,6 +1,5 @@
 //! How ranks over NCCL find each other, and groups of them.
 
-use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
