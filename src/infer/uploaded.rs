@@ -14,10 +14,24 @@ use crate::models::device_graph::{DeviceGraph, upload_features};
 #[derive(Debug)]
 pub struct Uploaded<B: Backend> {
     device: B::Device,
-    /// The graph by what models read of its edges.
-    graphs: RefCell<Vec<(Vec<Option<EdgeInput>>, DeviceGraph<B>)>>,
-    /// The rows that were uploaded last, and in which data type.
-    rows: RefCell<Option<(Features, DType, Vec<Tensor<B, 2>>)>>,
+    graphs: RefCell<Vec<OfGraph<B>>>,
+    /// Those that were uploaded last.
+    rows: RefCell<Option<OfRows<B>>>,
+}
+
+/// The graph, and what its models read of edges.
+#[derive(Debug)]
+struct OfGraph<B: Backend> {
+    reads: Vec<Option<EdgeInput>>,
+    graph: DeviceGraph<B>,
+}
+
+/// Rows by type, and what they were made of.
+#[derive(Debug)]
+struct OfRows<B: Backend> {
+    features: Features,
+    dtype: DType,
+    rows: Vec<Tensor<B, 2>>,
 }
 
 impl<B: Backend> Uploaded<B> {
@@ -38,11 +52,11 @@ impl<B: Backend> Uploaded<B> {
         // Nothing of any relation is nothing.
         let reads = if reads.iter().any(Option::is_some) { reads } else { &[] };
         let mut graphs = self.graphs.borrow_mut();
-        if let Some((_, graph)) = graphs.iter().find(|(known, _)| known == reads) {
-            return Ok(graph.clone());
+        if let Some(known) = graphs.iter().find(|known| known.reads == reads) {
+            return Ok(known.graph.clone());
         }
         let graph = DeviceGraph::one_way(&read()?, &self.device)?;
-        graphs.push((reads.to_vec(), graph.clone()));
+        graphs.push(OfGraph { reads: reads.to_vec(), graph: graph.clone() });
         Ok(graph)
     }
 
@@ -51,12 +65,12 @@ impl<B: Backend> Uploaded<B> {
     /// # Errors
     /// What does not fit the data type.
     pub fn rows(&self, types: &[NodeType], features: &Features, dtype: DType) -> Result<Vec<Tensor<B, 2>>> {
-        let mut rows = self.rows.borrow_mut();
-        if let Some((.., known)) = rows.as_ref().filter(|(of, as_dtype, _)| *as_dtype == dtype && of.shares(features)) {
-            return Ok(known.clone());
+        let mut last = self.rows.borrow_mut();
+        if let Some(known) = last.as_ref().filter(|known| known.dtype == dtype && known.features.shares(features)) {
+            return Ok(known.rows.clone());
         }
-        let uploaded = upload_features(types, features, dtype, &self.device)?;
-        *rows = Some((features.clone(), dtype, uploaded.clone()));
-        Ok(uploaded)
+        let rows = upload_features(types, features, dtype, &self.device)?;
+        *last = Some(OfRows { features: features.clone(), dtype, rows: rows.clone() });
+        Ok(rows)
     }
 }

@@ -241,7 +241,7 @@ fn what_is_forgotten_leaves_the_columns_of_events_that_were_appended_behind_it()
     };
     let left: Vec<usize> = (300..420).filter(|at| *at != 310).collect();
     let told = |(live, _): &(Live, RowReader)| -> Vec<Vec<u16>> {
-        let draw = Draw { hops: 0, fanouts: None, seed: 0, max_nodes: 1, named: false };
+        let draw = Draw { hops: 0, made: None, fanouts: None, seed: 0, max_nodes: 1, named: false };
         let part = |at: &usize| live.part(&[format!("payment:p{at}").parse().unwrap()], &[], &draw).unwrap();
         left.iter().map(part).map(|part| features(&part.dataset, part.targets[0] as usize)).collect()
     };

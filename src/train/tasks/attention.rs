@@ -138,9 +138,9 @@ enum Placement<B: GraphBackend> {
 
 /// What a device has of a graph.
 enum OnDevice<B: Backend> {
-    Whole(DeviceGraph<B>),
+    Whole(Box<DeviceGraph<B>>),
     /// The rows of one rank, and where the rows of all ranks stand behind each other, by node.
-    Part(GraphPart<B>, Arc<[u32]>),
+    Part(Box<GraphPart<B>>, Arc<[u32]>),
 }
 
 /// What the host prepares for an epoch over the whole graph.
@@ -603,7 +603,7 @@ impl<B: GraphBackend> Attention<B> {
 impl<B: GraphBackend> Placement<B> {
     fn on_device(graph: DeviceGraph<Autodiff<B>>, x: Vec<Tensor<Autodiff<B>, 2>>) -> Self {
         let graph = graph.with_values_in(x.first().map_or(DType::F32, Tensor::dtype));
-        Placement::Device { inner: OnDevice::Whole(graph.inner()), graph: OnDevice::Whole(graph), x }
+        Placement::Device { inner: OnDevice::Whole(graph.inner().into()), graph: OnDevice::Whole(graph.into()), x }
     }
 
     /// The rows of one of several ranks; reachable rows are found in the whole graph.
@@ -617,10 +617,10 @@ impl<B: GraphBackend> Placement<B> {
         let places: Arc<[u32]> = division.places().into();
         let dtype = x.first().map_or(DType::F32, Tensor::dtype);
         let part = GraphPart::upload(host, division, rank, device)?.with_values_in(dtype);
-        let inner = OnDevice::Part(part.inner(), places.clone());
+        let inner = OnDevice::Part(part.inner().into(), places.clone());
         let graph = match rows {
-            Rows::All => OnDevice::Part(part, places),
-            Rows::Reachable => OnDevice::Whole(DeviceGraph::upload(host, device)?.with_values_in(dtype)),
+            Rows::All => OnDevice::Part(part.into(), places),
+            Rows::Reachable => OnDevice::Whole(DeviceGraph::upload(host, device)?.with_values_in(dtype).into()),
         };
         Ok(Placement::Device { graph, x, inner })
     }
