@@ -267,13 +267,15 @@ fn check_products<B: GraphBackend>(
     let grads = backward::<B, 2>(out, dtype);
     let shared = probe(rows * width).into_iter().zip(&sums);
     let shared: Vec<f64> = shared.map(|(p, sum)| scale * dtype.round(p) * slope(activation, scale * sum)).collect();
+    // The slope of ELU is made of the sums, and has their error.
+    let of_sums = if activation == Activation::Elu { terms } else { 0 };
     for (at, (x, xs, weight, ws, depth)) in factors.into_iter().enumerate() {
         let (dx, dw, _) = linear_grad(&xs, &ws, depth, width, &shared);
-        assert_close(&format!("{name}: dx {at}"), &gradient::<B, 2>(&x, &grads), &dx, dtype, width);
-        assert_close(&format!("{name}: dw {at}"), &gradient::<B, 2>(&weight, &grads), &dw, dtype, rows);
+        assert_close(&format!("{name}: dx {at}"), &gradient::<B, 2>(&x, &grads), &dx, dtype, width + of_sums);
+        assert_close(&format!("{name}: dw {at}"), &gradient::<B, 2>(&weight, &grads), &dw, dtype, rows + of_sums);
     }
     let want: Vec<f64> = (0..width).map(|c| (0..rows).map(|r| shared[r * width + c]).sum()).collect();
-    assert_close(&format!("{name}: dbias"), &gradient::<B, 1>(&tracked_bias, &grads), &want, dtype, rows);
+    assert_close(&format!("{name}: dbias"), &gradient::<B, 1>(&tracked_bias, &grads), &want, dtype, rows + of_sums);
 }
 
 fn value(activation: Activation, y: f64) -> f64 {
