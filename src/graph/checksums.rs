@@ -12,8 +12,7 @@ use std::path::{Path, PathBuf};
 use rayon::prelude::*;
 
 use super::digest;
-use super::formats::{is_present, write_new};
-use super::manifest::FEATURES_FILE;
+use super::formats::{FEATURES_FILE, is_present, write_new};
 use crate::error::{Error, Result};
 
 /// The file.

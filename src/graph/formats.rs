@@ -24,6 +24,9 @@ use crate::error::{Error, Result};
 #[cfg(target_endian = "big")]
 compile_error!("graph files are mapped as little-endian arrays; a big-endian target needs a converting reader");
 
+/// File name of the features unless a manifest names another.
+pub(super) const FEATURES_FILE: &str = "X_combined.memmap";
+
 /// Writes `path` through a temporary file beside it, which is synced and renamed when `write` succeeded.
 ///
 /// Readers see the old content or the new one, never a part; on an error nothing is left behind. An existing file is

@@ -7,12 +7,10 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::edge_values::{EdgeColumns, EdgeValues, Values};
-use super::formats::{AdjacencyFiles, RowFiles, is_present};
+use super::formats::{AdjacencyFiles, FEATURES_FILE, RowFiles, is_present};
 use super::hetero::{HeteroGraph, NodeType, check_name};
 use crate::error::{Error, Place, Result, Snippet, UnknownName, byte_at, line_number, nearest_name};
 
-/// File name of the features unless a manifest names another.
-pub(crate) const FEATURES_FILE: &str = "X_combined.memmap";
 /// Columns of the features unless a manifest says otherwise.
 pub(crate) const FEATURES_DIM: usize = 128;
 

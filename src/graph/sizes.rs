@@ -7,10 +7,10 @@ use std::path::Path;
 
 use super::classes::Classes;
 use super::dataset::{CLASSES_FILE, Dataset, LABELS_FILE, MASKS_FILE, located};
-use super::formats::is_present;
+use super::formats::{FEATURES_FILE, is_present};
 use super::hetero::{HeteroGraph, NodeType};
 use super::labels::Labels;
-use super::manifest::{FEATURES_DIM, FEATURES_FILE, FeatureType, Manifest};
+use super::manifest::{FEATURES_DIM, FeatureType, Manifest};
 use crate::error::{Error, Result};
 
 /// Node types, relations and labels of a data directory, in numbers.

@@ -4,7 +4,6 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use graphsieve_kernels::GraphBackend;
 
-use super::scores::score_vectors;
 use super::{AttentionLayer, Pass, Source, TripleStreamGat};
 use crate::models::crossing::AtHand;
 use crate::models::device_graph::DeviceGraph;
@@ -28,7 +27,7 @@ impl<B: GraphBackend> TripleStreamGat<B> {
     /// What [`embed_frozen`](Self::embed_frozen) reads, for graphs into whose types so many streams lead.
     pub fn freeze(&self, streams_into: &[usize]) -> Frozen<B> {
         let of_layer = |layer: &AttentionLayer<B>| FrozenLayer {
-            vectors: layer.streams.iter().map(|stream| score_vectors(stream, self.heads)).collect(),
+            vectors: layer.streams.iter().map(|stream| stream.score_vectors(self.heads)).collect(),
             own: streams_into.iter().enumerate().map(|(t, &streams)| self.own_of(layer, t, streams)).collect(),
         };
         Frozen { layers: self.layers.iter().map(of_layer).collect() }

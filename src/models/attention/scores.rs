@@ -26,7 +26,7 @@ impl<'s, B: GraphBackend> AllScores<'s, B> {
         let (block, types) = (source.block, source.h.types());
         let of_stream = |at: usize| match source.frozen {
             Some(frozen) => frozen.vectors[at].clone(),
-            None => score_vectors(&layer.streams[at], heads),
+            None => layer.streams[at].score_vectors(heads),
         };
         let vectors = (0..layer.streams.len()).map(|at| block.has_stream(at).then(|| of_stream(at))).collect();
         let mut streams: Vec<Vec<usize>> = vec![Vec::new(); types];
@@ -78,17 +78,22 @@ impl<'s, B: GraphBackend> AllScores<'s, B> {
     }
 }
 
-/// What the attention vectors mean for an input row, `W_h a_h` for every head: those of the destinations first.
-pub(super) fn score_vectors<B: GraphBackend>(stream: &StreamAttention<B>, heads: usize) -> Tensor<B, 2> {
-    let weight = stream.projection.val();
-    let own = weight.dims()[1] / heads;
-    let attention = stream.attention.val().reshape([2 * heads, own]);
-    if heads == 1 {
-        return linear(attention, weight.transpose(), None);
+impl<B: GraphBackend> StreamAttention<B> {
+    /// What the attention vectors mean for an input row, `W_h a_h` for every head: those of the destinations first.
+    pub(super) fn score_vectors(&self, heads: usize) -> Tensor<B, 2> {
+        let weight = self.projection.val();
+        let own = weight.dims()[1] / heads;
+        let attention = self.attention.val().reshape([2 * heads, own]);
+        if heads == 1 {
+            return linear(attention, weight.transpose(), None);
+        }
+        let of = |role: usize, head: usize| {
+            let weight = weight.clone().narrow(1, head * own, own);
+            linear(attention.clone().narrow(0, role * heads + head, 1), weight.transpose(), None)
+        };
+        Tensor::cat(
+            (0..2).flat_map(|role| (0..heads).map(move |head| (role, head))).map(|(r, h)| of(r, h)).collect(),
+            0,
+        )
     }
-    let of = |role: usize, head: usize| {
-        let weight = weight.clone().narrow(1, head * own, own);
-        linear(attention.clone().narrow(0, role * heads + head, 1), weight.transpose(), None)
-    };
-    Tensor::cat((0..2).flat_map(|role| (0..heads).map(move |head| (role, head))).map(|(r, h)| of(r, h)).collect(), 0)
 }
