@@ -75,7 +75,8 @@ impl State {
         }
         let events = events_of(View { state: self, overlay: None }, &plan);
         let events: Vec<EventAt> = events.iter().map(NamedEvent::at).collect();
-        self.derived.append(&events, &static_edges(&base, &plan));
+        let changed = self.derived.append(&events, &static_edges(&base, &plan));
+        self.derive_anew(&changed);
         events.iter().for_each(|event| self.derive(event));
         let latest = plan.edges.iter().filter_map(|edge| edge.time).max();
         self.latest = self.latest.max(latest.unwrap_or(i64::MIN));

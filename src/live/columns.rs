@@ -74,8 +74,8 @@ struct Static {
 ///
 /// Counts so far are those of the rows that the base and what was appended hold, so that a server that runs, one that
 /// was restarted and an import of these rows agree to the byte. An event sees what has a smaller time. One that comes
-/// late counts for what comes after it; columns of events that were there stay what they were. One that is forgotten
-/// counts for nothing any more, also not for those that were appended behind it.
+/// late counts for what comes after it, one that is forgotten for nothing any more, also in columns of events that were
+/// appended before; those of the base stay what they were.
 pub struct Columns {
     tables: Option<Arc<RowTables>>,
     /// By node type: the features of a node that only edges name, without figures of edges.
@@ -252,21 +252,25 @@ impl Derived for Columns {
         self.tables.as_ref()?.max_degree(relation)
     }
 
-    fn append(&mut self, events: &[EventAt], edges: &[EdgeAt]) {
-        let mut ids = Vec::new();
+    fn append(&mut self, events: &[EventAt], edges: &[EdgeAt]) -> Vec<(usize, u32)> {
+        let (mut ids, mut changed) = (Vec::new(), Vec::new());
         for windows in &mut self.windows {
+            let mut behind = Vec::new();
             for event in events.iter().filter(|event| event.node_type == windows.node_type) {
                 windows.ids(event, None, &mut ids);
                 if let (Some(numbers), Some(ends)) = (&mut windows.pairs, ends_of(&windows.relations, event)) {
                     ids[0] = pair(numbers, ends);
                 }
                 if event.local < windows.running.len() {
-                    windows.running.forget(event.local);
+                    behind.extend(windows.running.forget(event.local));
                 }
-                windows.running.append(Guest { event: event.local, fact: windows.fact(event), ids: &ids });
+                let guest = Guest { event: event.local, fact: windows.fact(event), ids: &ids };
+                behind.extend(windows.running.append(guest));
             }
+            changed.extend(windows.appended(behind));
         }
         edges.iter().for_each(|edge| self.add_edge(edge));
+        once(changed)
     }
 
     fn of_event(&self, event: &EventAt, features: &mut [f16]) {
@@ -335,15 +339,12 @@ impl Derived for Columns {
     fn forget(&mut self, node_type: usize, local: u32) -> Vec<(usize, u32)> {
         let mut changed = Vec::new();
         for windows in &mut self.windows {
-            let (of, first) = (windows.node_type, windows.base);
-            let events = windows.forget(node_type, local).into_iter().filter(|&event| event >= first);
-            changed.extend(events.map(|event| (of, event)));
+            let events = windows.forget(node_type, local);
+            changed.extend(windows.appended(events));
         }
-        changed.sort_unstable();
-        changed.dedup();
         self.forgotten.insert((node_type, local));
         self.forget_edges(node_type, local);
-        changed
+        once(changed)
     }
 
     /// Counts are those of the rows that there are: what leaves them leaves with the next base.
@@ -393,6 +394,13 @@ impl Static {
             }
         }
     }
+}
+
+/// Each of some events once.
+fn once(mut events: Vec<(usize, u32)>) -> Vec<(usize, u32)> {
+    events.sort_unstable();
+    events.dedup();
+    events
 }
 
 impl Windows {
@@ -487,6 +495,12 @@ impl Windows {
             known.or_else(|| more.map(|more| numbers.len() as u32 + pair(more, ends)))
         });
         ids.push(number.unwrap_or(u32::MAX));
+    }
+
+    /// Those of some events that were appended, with their type: events of the base keep their columns.
+    fn appended(&self, events: Vec<u32>) -> impl Iterator<Item = (usize, u32)> + use<> {
+        let (of, first) = (self.node_type, self.base);
+        events.into_iter().filter(move |&event| event >= first).map(move |event| (of, event))
     }
 
     /// Leaves a node out. Returns the events whose columns may be others than before.

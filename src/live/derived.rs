@@ -54,8 +54,9 @@ pub trait Derived: Send + Sync {
     }
 
     /// Takes in what was appended, which cannot fail. An event may come once more, with an entity that was not known
-    /// before.
-    fn append(&mut self, events: &[EventAt], edges: &[EdgeAt]);
+    /// before. Returns the appended events whose derived columns are others from now on, by type and number: those
+    /// behind an event that comes late.
+    fn append(&mut self, events: &[EventAt], edges: &[EdgeAt]) -> Vec<(usize, u32)>;
 
     /// Fills in the derived columns of an event.
     fn of_event(&self, event: &EventAt, features: &mut [f16]);
@@ -109,7 +110,9 @@ impl Derived for Independent {
         self.history
     }
 
-    fn append(&mut self, _: &[EventAt], _: &[EdgeAt]) {}
+    fn append(&mut self, _: &[EventAt], _: &[EdgeAt]) -> Vec<(usize, u32)> {
+        Vec::new()
+    }
 
     fn of_event(&self, _: &EventAt, _: &mut [f16]) {}
 

@@ -222,55 +222,98 @@ fn payments_that_come_one_by_one_have_the_features_of_an_import_of_all() {
     assert!(said.iter().any(|column| column.unknown > 0));
 }
 
-#[test]
-fn what_is_forgotten_leaves_the_columns_of_events_that_were_appended_behind_it() {
-    let dir = tempfile::tempdir().unwrap();
-    let rows = payments(420);
-    let description = format!("{SPLIT}{PAYMENTS}");
-    imported(dir.path(), "base", &description, &[("payments.csv", table(PAYMENT, &rows[..300]))], None);
-    let data = dir.path().join("base/data");
-    let opened = || {
+/// Payments of which 300 are the base.
+struct Growing {
+    dir: tempfile::TempDir,
+    rows: Vec<Vec<String>>,
+}
+
+impl Growing {
+    fn new() -> Self {
+        let (dir, rows) = (tempfile::tempdir().unwrap(), payments(420));
+        let description = format!("{SPLIT}{PAYMENTS}");
+        imported(dir.path(), "base", &description, &[("payments.csv", table(PAYMENT, &rows[..300]))], None);
+        Self { dir, rows }
+    }
+
+    fn open(&self) -> (Live, RowReader) {
+        let data = self.dir.path().join("base/data");
         let base = Dataset::open(&data).unwrap();
         let reader = RowReader::open(&data, &data, &base).unwrap();
         let columns = Columns::new(&reader, &base).unwrap();
         (Live::open(base, columns).unwrap(), reader)
-    };
-    let append = |(live, reader): &(Live, RowReader), row: &[String], at: usize| {
-        let row = change(json!({ "type": "payment" }), PAYMENT, row, at);
-        live.append(&reader.read_again(&row).unwrap()).unwrap();
-    };
-    let left: Vec<usize> = (300..420).filter(|at| *at != 310).collect();
-    let told = |(live, _): &(Live, RowReader)| -> Vec<Vec<u16>> {
-        let draw = Draw { hops: 0, made: None, fanouts: None, seed: 0, max_nodes: 1, named: false };
-        let part = |at: &usize| live.part(&[format!("payment:p{at}").parse().unwrap()], &[], &draw).unwrap();
-        left.iter().map(part).map(|part| features(&part.dataset, part.targets[0] as usize)).collect()
-    };
+    }
+}
 
-    let grown = opened();
-    (300..420).for_each(|at| append(&grown, &rows[at], at));
-    let before = told(&grown);
+/// Appends some payments together.
+fn append((live, reader): &(Live, RowReader), rows: &[(usize, Vec<String>)]) {
+    let row = |(at, row): &(usize, Vec<String>)| change(json!({ "type": "payment" }), PAYMENT, row, *at);
+    let rows: Vec<Row> = rows.iter().flat_map(|of| reader.read_again(&row(of)).unwrap()).collect();
+    live.append(&rows).unwrap();
+}
+
+/// The features of some payments.
+fn told((live, _): &(Live, RowReader), payments: &[usize]) -> Vec<Vec<u16>> {
+    let draw = Draw { hops: 0, made: None, fanouts: None, seed: 0, max_nodes: 1, named: false };
+    let part = |at: &usize| live.part(&[format!("payment:p{at}").parse().unwrap()], &[], &draw).unwrap();
+    payments.iter().map(part).map(|part| features(&part.dataset, part.targets[0] as usize)).collect()
+}
+
+#[test]
+fn what_is_forgotten_leaves_the_columns_of_events_that_were_appended_behind_it() {
+    let growing = Growing::new();
+    let left: Vec<usize> = (300..420).filter(|at| *at != 310).collect();
+    let grown = growing.open();
+    (300..420).for_each(|at| append(&grown, &[(at, growing.rows[at].clone())]));
+    let before = told(&grown, &left);
     // A payment and a customer that were appended, and of each type one of the base.
     let forget = |(live, _): &(Live, RowReader), node: &str| assert!(live.forget(&node.parse().unwrap()).unwrap());
     let of_base = ["payment:p290", "customer:k4", "terminal:2"];
     ["payment:p310", "customer:k11"].iter().chain(&of_base).for_each(|node| forget(&grown, node));
-    let after = told(&grown);
+    let after = told(&grown, &left);
     assert!(before.iter().zip(&after).filter(|(before, after)| before != after).count() > 40);
 
     // As if they had never come, or had been forgotten before.
-    let other = opened();
+    let other = growing.open();
     of_base.iter().for_each(|node| forget(&other, node));
     for &at in &left {
-        let mut row = rows[at].clone();
+        let mut row = growing.rows[at].clone();
         for (cell, gone) in [(9, &["k4", "k11"][..]), (10, &["2"][..])] {
             if gone.contains(&row[cell].as_str()) {
                 row[cell].clear();
             }
         }
-        append(&other, &row, at);
+        append(&other, &[(at, row)]);
     }
-    let expected = told(&other);
-    for ((at, found), expected) in left.iter().zip(&after).zip(&expected) {
+    for ((at, found), expected) in left.iter().zip(&after).zip(&told(&other, &left)) {
         assert_eq!(found, expected, "payment p{at}");
+    }
+}
+
+#[test]
+fn events_that_come_late_count_in_those_that_were_appended_before_however_they_are_put_together() {
+    let growing = Growing::new();
+    let all: Vec<usize> = (300..420).collect();
+    // Every third comes when thirty others are there.
+    let mut late = all.clone();
+    late.sort_by_key(|at| at + if at % 3 == 0 { 30 } else { 0 });
+    let rows: Vec<(usize, Vec<String>)> = late.iter().map(|&at| (at, growing.rows[at].clone())).collect();
+    let of_some = |together: usize| {
+        let grown = growing.open();
+        let mut at_first = Vec::new();
+        for some in rows.chunks(together) {
+            append(&grown, some);
+            at_first.extend(told(&grown, &some.iter().map(|(at, _)| *at).collect::<Vec<_>>()));
+        }
+        (at_first, told(&grown, &late))
+    };
+    let (_, expected) = of_some(rows.len());
+    for together in [1, 7] {
+        let (at_first, found) = of_some(together);
+        assert!(at_first.iter().zip(&found).filter(|(first, last)| first != last).count() > 20);
+        for ((at, found), expected) in late.iter().zip(&found).zip(&expected) {
+            assert_eq!(found, expected, "payment p{at}, {together} at a time");
+        }
     }
 }
 

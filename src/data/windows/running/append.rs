@@ -79,8 +79,16 @@ fn last_alike(facts: &impl Facts, tracks: &impl Tracks, [entity, id]: [usize; 2]
     row.map_or(0, |row| own.place(row.time, row.event) as u32 + 1)
 }
 
-/// Puts an event, which `facts` know, into the tracks of the entities that it names.
-pub(super) fn append<F: Facts>(rules: &Rules, facts: &mut F, tracks: &mut impl Tracks, event: u32, ids: &[u32]) {
+/// Puts an event, which `facts` know, into the tracks of the entities that it names. Returns the tracks, by entity type
+/// and id, in which there are later ones: none where events come as they happen.
+pub(super) fn append<F: Facts>(
+    rules: &Rules,
+    facts: &mut F,
+    tracks: &mut impl Tracks,
+    event: u32,
+    ids: &[u32],
+) -> HashSet<(usize, u32)> {
+    let mut touched = HashSet::new();
     let layout = &rules.layout;
     let fact = facts.fact(event);
     let row = Row { time: fact.time, event, value: fact.value };
@@ -107,12 +115,14 @@ pub(super) fn append<F: Facts>(rules: &Rules, facts: &mut F, tracks: &mut impl T
         let at = track.place(row.time, event);
         track.insert(at, row, before, rules.kind(entity), facts);
         if at + 1 < track.rows.len() {
-            tell_anew(rules, facts, tracks, [entity, id as usize], at + 1, row.time);
+            touched.insert((entity, id));
+            touched.extend(tell_anew(rules, facts, tracks, [entity, id as usize], at + 1, row.time));
         }
     }
     if layout.has_labels {
         each_labels(rules, facts, tracks, event, |labels, facts| labels.insert(event, facts, rules.delay));
     }
+    touched
 }
 
 /// Takes an event, which `facts` still know, out of the tracks of its entities. Returns the tracks, by entity type and

@@ -140,7 +140,8 @@ impl Running {
     }
 
     /// Takes an event, which names entities by type (`u32::MAX` for none); its number is [`len`](Self::len) or above.
-    pub fn append(&mut self, Guest { event, fact, ids }: Guest) {
+    /// Returns the events whose columns may be others than before: where it comes late, those behind it.
+    pub fn append(&mut self, Guest { event, fact, ids }: Guest) -> Vec<u32> {
         let AllFacts { facts, entities, ids: all, unusual } = &mut self.facts;
         let count = event as usize + 1;
         facts.resize(count.max(facts.len()), Fact::NONE);
@@ -150,7 +151,8 @@ impl Running {
         }
         facts[event as usize] = fact.checked();
         all[event as usize * *entities..][..*entities].copy_from_slice(ids);
-        append::append(&self.rules, &mut self.facts, &mut self.tracks, event, ids);
+        let touched = append::append(&self.rules, &mut self.facts, &mut self.tracks, event, ids);
+        self.since(touched, fact.time).collect()
     }
 
     /// The columns of an event, as of its time. `row` becomes them.
