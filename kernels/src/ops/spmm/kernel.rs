@@ -4,11 +4,11 @@
 
 use cubecl::prelude::*;
 
-use crate::graph::drop_edge::{DropEdgeKey, DropMode};
+use crate::graph::drop_edge::{DropEdgeKey, DropMode, keeps};
 use crate::graph::row_schedule::RowSchedule;
 use crate::graph::row_schedule::kernel::{
-    ColumnPositions, Edges, RowList, first_turn, first_work, id_at, in_reach, reached, read_after, result_of, row_of,
-    span_of, take_turn, team_rank, work_step,
+    ColumnPositions, Edges, RowList, col_of, first_work, in_reach, reached, result_of, row_of, span_of, team_rank,
+    work_step,
 };
 use crate::graph::row_schedule::sums::{add_groups, add_narrow_rows, add_rows, lane_sum, team_sum, team_sum_scalar};
 use crate::runtime::args::{Matrix, launch_args};
@@ -109,11 +109,10 @@ pub(crate) fn spmm_kernel<F: Float, P: Int, N: Size>(
     }));
     let head = Array::<usize>::new(1usize);
     let mut work = first_work(schedule);
-    let mut turn = first_turn(edges, work, rows, schedule);
     while work < rows.end {
-        let after = read_after(edges, &turn, work, rows, schedule);
-        let (row, first, last) = (turn.row, turn.first, turn.last);
+        let row = row_of(work, rows, schedule);
         let out_row = result_of(work, row, rows, schedule);
+        let (first, last) = span_of(edges, row, schedule.spans);
         if out_row >= 0i32 && in_reach(last - first, schedule) {
             let mut sums = Array::<Vector<f32, N>>::new(shape.slots);
             let mut unused = Array::<Vector<f32, N>>::new(shape.slots);
@@ -124,13 +123,14 @@ pub(crate) fn spmm_kernel<F: Float, P: Int, N: Size>(
             }
             let mut any_kept = false.runtime();
             let mut tile = first + team_rank(schedule) * schedule.plane;
-            let mut ahead = turn.id;
             while tile < last {
                 let e = tile + lane;
                 let valid = e < last;
-                let col = u32::cast_from(ahead);
-                ahead = id_at(&edges.col_idx, e + comptime!(schedule.plane * schedule.team), last);
-                let (kept, j) = reached(row, col, valid, drop, columns, shape.drop, schedule);
+                let e = select(valid, e, first);
+                let col = u32::cast_from(edges.col_idx[e]);
+                let kept = valid && keeps(drop, row as u32, col, shape.drop);
+                let j = col_of(col, kept, columns, schedule);
+                let kept = kept && j >= 0i32;
                 any_kept = any_kept || kept;
                 let mut w = 1.0f32;
                 if kept {
@@ -147,7 +147,15 @@ pub(crate) fn spmm_kernel<F: Float, P: Int, N: Size>(
                     }
                 }
                 if comptime!(shape.lanes < schedule.plane) {
-                    add_narrow_rows::<F, N>(&inputs.x, vectors, kept, j, w, &mut sums, shape.lanes);
+                    add_narrow_rows::<F, N>(
+                        &inputs.x,
+                        vectors,
+                        kept,
+                        usize::cast_from(select(kept, j, 0i32)),
+                        w,
+                        &mut sums,
+                        shape.lanes,
+                    );
                 } else {
                     let mut weights = Array::<f32>::new(1usize);
                     weights[0] = w;
@@ -155,7 +163,7 @@ pub(crate) fn spmm_kernel<F: Float, P: Int, N: Size>(
                         &inputs.x,
                         vectors,
                         kept,
-                        j,
+                        usize::cast_from(j),
                         &weights,
                         &head,
                         &mut sums,
@@ -209,7 +217,6 @@ pub(crate) fn spmm_kernel<F: Float, P: Int, N: Size>(
                 }
             }
         }
-        take_turn(&mut turn, &after);
         work += work_step(schedule);
     }
 }

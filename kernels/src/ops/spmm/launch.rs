@@ -286,7 +286,7 @@ fn launch<R: CubeRuntime>(
         unsafe {
             spmm_kernel::launch_unchecked::<R>(
                 &out.tensor.client,
-                row_launch.count_of_turns(),
+                row_launch.count.clone(),
                 row_launch.dim,
                 address(&[sparse.row_ptr, sparse.col_idx, &x.tensor, &out.tensor]),
                 v,
