@@ -9,8 +9,8 @@ use super::kernel::{
 use crate::graph::drop_edge::DropMode;
 use crate::graph::row_schedule::RowSchedule;
 use crate::graph::row_schedule::kernel::{
-    ColumnPositions, Edges, RowList, first_turn, first_work, id_at, in_reach, reached, read_after, result_of,
-    take_turn, team_rank, work_step,
+    ColumnPositions, Edges, RowList, first_work, id_at, in_reach, reached, result_of, row_of, span_of, team_rank,
+    work_step,
 };
 use crate::graph::row_schedule::sums::{add_rows, handed_weights, lane_sum, team_sum, team_sum_scalar};
 use crate::ops::dropout::kernel::edge_factor;
@@ -246,11 +246,10 @@ pub(crate) fn gat_backward_kernel<F: Float, P: Int, N: Size, K: Size>(
     let mut handed = SharedMemory::<f32>::new(comptime!(handed_weights(heads, schedule)));
     let head = heads_of_slots(layout, shape, schedule);
     let mut work = first_work(schedule);
-    let mut turn = first_turn(edges, work, rows, schedule);
     while work < rows.end {
-        let after = read_after(edges, &turn, work, rows, schedule);
-        let (row, first, last) = (turn.row, turn.first, turn.last);
+        let row = row_of(work, rows, schedule);
         let result = result_of(work, row, rows, schedule);
+        let (first, last) = span_of(edges, row, schedule.spans);
         if result >= 0i32 && in_reach(last - first, schedule) {
             let j = usize::cast_from(result);
             let mut own_score = Array::<f32>::new(heads);
@@ -264,7 +263,7 @@ pub(crate) fn gat_backward_kernel<F: Float, P: Int, N: Size, K: Size>(
 
             let mut any_kept = false.runtime();
             let mut tile = first + team_rank(schedule) * schedule.plane;
-            let mut ahead = turn.id;
+            let mut ahead = id_at(&edges.col_idx, tile + lane, last);
             while tile < last {
                 let e = tile + lane;
                 let valid = e < last;
@@ -378,7 +377,6 @@ pub(crate) fn gat_backward_kernel<F: Float, P: Int, N: Size, K: Size>(
                 }
             }
         }
-        take_turn(&mut turn, &after);
         work += work_step(schedule);
     }
 }

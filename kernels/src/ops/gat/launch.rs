@@ -224,7 +224,7 @@ impl_for_devices! { GatBackend =>
             unsafe {
                 gat_backward_kernel::launch_unchecked::<R>(
                     &dt.tensor.client,
-                    row_launch.count_of_turns(),
+                    row_launch.count.clone(),
                     row_launch.dim,
                     address(&addressed),
                     v,
