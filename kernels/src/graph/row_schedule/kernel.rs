@@ -84,6 +84,12 @@ pub(crate) fn row_of(work: usize, rows: &RowList, #[comptime] schedule: RowSched
     }
 }
 
+/// The row of piece `work`, to be read ahead of time: behind the last piece that of the last.
+#[cube]
+pub(crate) fn row_ahead(work: usize, rows: &RowList, #[comptime] schedule: RowSchedule) -> usize {
+    row_of(select(work < rows.end, work, rows.end - 1), rows, schedule)
+}
+
 /// Where the entries of `row` start and end.
 #[cube]
 pub(crate) fn span_of<P: Int>(edges: &Edges<P>, row: usize, #[comptime] spans: bool) -> (usize, usize) {
@@ -121,86 +127,6 @@ pub(crate) fn id_at(col_idx: &Array<i32>, e: usize, last: usize) -> i32 {
         id = col_idx[e];
     }
     id
-}
-
-/// The row whose turn it is, and what is known already of those after it. A row's place in the list, where its entries
-/// start and its first columns are each read one turn before the next of them, so that a plane that walks many rows
-/// does not wait for one after the other.
-#[derive(CubeType, Clone, Copy)]
-pub(crate) struct Turn {
-    pub row: usize,
-    /// Where its entries start and end.
-    pub first: usize,
-    pub last: usize,
-    /// The first column that this lane owns, as [`id_at`] reads it.
-    pub id: i32,
-    next_row: usize,
-    next_first: usize,
-    next_last: usize,
-    third_row: usize,
-}
-
-/// What is read while it is the turn of a row: first columns of the next, entries of the third and the fourth row.
-#[derive(CubeType, Clone, Copy)]
-pub(crate) struct After {
-    id: i32,
-    third_first: usize,
-    third_last: usize,
-    fourth_row: usize,
-}
-
-/// The row of piece `work`; behind the last piece that of the last.
-#[cube]
-fn row_ahead(work: usize, rows: &RowList, #[comptime] schedule: RowSchedule) -> usize {
-    row_of(select(work < rows.end, work, rows.end - 1), rows, schedule)
-}
-
-/// The first turn, of piece `work`.
-#[cube]
-pub(crate) fn first_turn<P: Int>(
-    edges: &Edges<P>,
-    work: usize,
-    rows: &RowList,
-    #[comptime] schedule: RowSchedule,
-) -> Turn {
-    let step = work_step(schedule);
-    let row = row_ahead(work, rows, schedule);
-    let next_row = row_ahead(work + step, rows, schedule);
-    let third_row = row_ahead(work + 2 * step, rows, schedule);
-    let (first, last) = span_of(edges, row, schedule.spans);
-    let (next_first, next_last) = span_of(edges, next_row, schedule.spans);
-    let own = team_rank(schedule) * schedule.plane + UNIT_POS_X as usize;
-    let id = id_at(&edges.col_idx, first + own, last);
-    Turn { row, first, last, id, next_row, next_first, next_last, third_row }
-}
-
-/// Reads ahead what [`take_turn`] goes on with, in the turn of piece `work`.
-#[cube]
-pub(crate) fn read_after<P: Int>(
-    edges: &Edges<P>,
-    turn: &Turn,
-    work: usize,
-    rows: &RowList,
-    #[comptime] schedule: RowSchedule,
-) -> After {
-    let own = team_rank(schedule) * schedule.plane + UNIT_POS_X as usize;
-    let id = id_at(&edges.col_idx, turn.next_first + own, turn.next_last);
-    let (third_first, third_last) = span_of(edges, turn.third_row, schedule.spans);
-    let fourth_row = row_ahead(work + 3 * work_step(schedule), rows, schedule);
-    After { id, third_first, third_last, fourth_row }
-}
-
-/// Goes on to the next row.
-#[cube]
-pub(crate) fn take_turn(turn: &mut Turn, after: &After) {
-    turn.row = turn.next_row;
-    turn.first = turn.next_first;
-    turn.last = turn.next_last;
-    turn.id = after.id;
-    turn.next_row = turn.third_row;
-    turn.next_first = after.third_first;
-    turn.next_last = after.third_last;
-    turn.third_row = after.fourth_row;
 }
 
 /// The compact index of a column; negative when it is not selected.

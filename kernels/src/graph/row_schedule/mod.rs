@@ -71,17 +71,7 @@ impl<R: CubeRuntime> RowLaunch<R> {
         let CubeCount::Static(cubes, ..) = self.count else { unreachable!("row launches count their cubes") };
         cubes
     }
-
-    /// Cubes of a kernel that reads ahead, see [`kernel::Turn`].
-    pub fn count_of_turns(&self) -> CubeCount {
-        let (cubes, per_plane) = (self.cubes(), if self.schedule.team == 1 { ROWS_PER_PLANE } else { 1 });
-        CubeCount::Static(cubes.div_ceil(per_plane).max(cubes.min(BUSY_CUBES)), 1, 1)
-    }
 }
-
-/// Rows that a plane which reads ahead walks, and cubes that keep a large device busy, with fewer rows to a plane.
-const ROWS_PER_PLANE: u32 = 8;
-const BUSY_CUBES: u32 = 1024;
 
 /// The launches that walk every row of `view` once: short rows with a plane each, then long ones with a team
 /// of planes each. `lane_bytes` of shared memory per thread hold what a team adds up and hands over; `drops` tells

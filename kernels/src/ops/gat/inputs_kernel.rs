@@ -6,8 +6,8 @@ use super::kernel::{Attended, Attention, GatShape, leaky_relu, score, zeros};
 use crate::graph::drop_edge::DropMode;
 use crate::graph::row_schedule::RowSchedule;
 use crate::graph::row_schedule::kernel::{
-    ColumnPositions, Edges, RowList, first_turn, first_work, id_at, in_reach, reached, read_after, result_of,
-    take_turn, team_rank, work_step,
+    ColumnPositions, Edges, RowList, first_work, id_at, in_reach, reached, result_of, row_ahead, span_of, team_rank,
+    work_step,
 };
 use crate::graph::row_schedule::sums::lane_sum;
 use crate::ops::dropout::kernel::edge_factor;
@@ -55,11 +55,25 @@ pub(crate) fn attention_vector_kernel<F: Float, P: Int, N: Size>(
     let drops = comptime!(shape.attention_dropout != DropMode::KeepAll);
     let mut to_dst = zeros::<N>(shape.slots);
     let mut to_src = zeros::<N>(shape.slots);
+    // Row, entries and first columns of the next rows come while this one is added up: each is read where the one
+    // before has come already, so that a plane does not wait for one after the other.
+    let step = work_step(schedule);
+    let stripe = team_rank(schedule) * schedule.plane + lane;
     let mut work = first_work(schedule);
-    let mut turn = first_turn(edges, work, rows, schedule);
+    let mut row = row_ahead(work, rows, schedule);
+    let mut next_row = row_ahead(work + step, rows, schedule);
+    let mut third_row = row_ahead(work + 2 * step, rows, schedule);
+    let (start, end) = span_of(edges, row, schedule.spans);
+    let mut first = start;
+    let mut last = end;
+    let (start, end) = span_of(edges, next_row, schedule.spans);
+    let mut next_first = start;
+    let mut next_last = end;
+    let mut id = id_at(&edges.col_idx, first + stripe, last);
     while work < rows.end {
-        let after = read_after(edges, &turn, work, rows, schedule);
-        let (row, first, last) = (turn.row, turn.first, turn.last);
+        let next_id = id_at(&edges.col_idx, next_first + stripe, next_last);
+        let (third_first, third_last) = span_of(edges, third_row, schedule.spans);
+        let fourth_row = row_ahead(work + 3 * step, rows, schedule);
         let result = result_of(work, row, rows, schedule);
         if result >= 0i32 && first < last && in_reach(last - first, schedule) {
             let i = usize::cast_from(result);
@@ -84,7 +98,7 @@ pub(crate) fn attention_vector_kernel<F: Float, P: Int, N: Size>(
             let mut score_gradient = 0.0f32;
 
             let mut tile = first + team_rank(schedule) * schedule.plane;
-            let mut ahead = turn.id;
+            let mut ahead = id;
             while tile < last {
                 // Each lane owns an edge: is it kept, and what is its attention, times the slope at its score?
                 let e = tile + lane;
@@ -160,8 +174,15 @@ pub(crate) fn attention_vector_kernel<F: Float, P: Int, N: Size>(
                 to_dst[slot] += own[slot] * Vector::<f32, N>::empty().fill(score_gradient);
             }
         }
-        take_turn(&mut turn, &after);
-        work += work_step(schedule);
+        row = next_row;
+        first = next_first;
+        last = next_last;
+        id = next_id;
+        next_row = third_row;
+        next_first = third_first;
+        next_last = third_last;
+        third_row = fourth_row;
+        work += step;
     }
     let at = (place.first + CUBE_POS * CUBE_DIM_Y as usize + UNIT_POS_Y as usize) * 2 * place.vectors;
     #[unroll]

@@ -8,8 +8,8 @@ use super::edges::kernel::{EdgeInputs, EdgeShape, edge_of, edge_score, read_edge
 use crate::graph::drop_edge::{DropEdgeKey, DropMode};
 use crate::graph::row_schedule::RowSchedule;
 use crate::graph::row_schedule::kernel::{
-    ColumnPositions, Edges, RowList, first_turn, first_work, id_at, in_reach, reached, read_after, result_of,
-    take_turn, team_rank, work_step,
+    ColumnPositions, Edges, RowList, first_work, id_at, in_reach, reached, result_of, row_of, span_of, team_rank,
+    work_step,
 };
 use crate::graph::row_schedule::sums::{add_rows, handed_weights, team_max, team_sum, team_sum_scalar};
 use crate::ops::dropout::kernel::{DropoutKey, edge_factor};
@@ -207,11 +207,10 @@ pub(crate) fn gat_forward_kernel<F: Float, P: Int, N: Size, M: Size>(
     let mut handed = SharedMemory::<f32>::new(comptime!(handed_weights(heads, schedule)));
     let head = heads_of_slots(layout, shape, schedule);
     let mut work = first_work(schedule);
-    let mut turn = first_turn(edges, work, rows, schedule);
     while work < rows.end {
-        let after = read_after(edges, &turn, work, rows, schedule);
-        let (row, first, last) = (turn.row, turn.first, turn.last);
+        let row = row_of(work, rows, schedule);
         let result = result_of(work, row, rows, schedule);
+        let (first, last) = span_of(edges, row, schedule.spans);
         if result >= 0i32 && in_reach(last - first, schedule) {
             let i = usize::cast_from(result);
             let scored = if shape.whole { row } else { i };
@@ -226,7 +225,7 @@ pub(crate) fn gat_forward_kernel<F: Float, P: Int, N: Size, M: Size>(
             let mut edge_positives = filled(0.0f32, comptime!((heads * width).max(1)));
 
             let mut tile = first + team_rank(schedule) * schedule.plane;
-            let mut ahead = turn.id;
+            let mut ahead = id_at(&edges.col_idx, tile + lane, last);
             while tile < last {
                 // Each lane owns an edge: is it kept, and what is its score?
                 let e = tile + lane;
@@ -387,7 +386,6 @@ pub(crate) fn gat_forward_kernel<F: Float, P: Int, N: Size, M: Size>(
                 }
             }
         }
-        take_turn(&mut turn, &after);
         work += work_step(schedule);
     }
 }

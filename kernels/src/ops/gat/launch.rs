@@ -86,7 +86,7 @@ impl_for_devices! { GatBackend =>
             unsafe {
                 gat_forward_kernel::launch_unchecked::<R>(
                     &result.out.client,
-                    row_launch.count_of_turns(),
+                    row_launch.count.clone(),
                     row_launch.dim,
                     address(&addressed),
                     v,
