@@ -8,7 +8,7 @@ use burn_autodiff::{Autodiff, NodeId};
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{AutodiffBackend, TensorMetadata};
 
-use super::{Activation, LinearBackend, sum};
+use super::{Activation, LinearBackend, Products, sum};
 use crate::ops::head::column_sum;
 
 #[derive(Debug)]
@@ -65,18 +65,8 @@ impl<B: LinearBackend, C: CheckpointStrategy> LinearBackend for Autodiff<B, C> {
         Self::from_inner(B::weight_gradient(x.primitive, g.primitive, dtype))
     }
 
-    fn sum_of_products(
-        terms: Vec<(FloatTensor<Self>, FloatTensor<Self>)>,
-        bias: Option<FloatTensor<Self>>,
-        scale: f32,
-        activation: Activation,
-    ) -> FloatTensor<Self> {
-        let terms = terms.into_iter().map(|(x, w)| (x.primitive, w.primitive)).collect();
-        Self::from_inner(B::sum_of_products(terms, bias.map(|b| b.primitive), scale, activation))
-    }
-
     fn combine_products(
-        terms: Vec<(FloatTensor<Self>, FloatTensor<Self>)>,
+        terms: Products<Self>,
         bias: Option<FloatTensor<Self>>,
         scale: f32,
         activation: Activation,

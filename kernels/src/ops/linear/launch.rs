@@ -20,7 +20,7 @@ use super::kernel::{
 };
 use super::mma::{self, ProductShape, TermArgs, TermsArgs, tall_product_mma_kernel};
 use super::sum::one_by_one;
-use super::{Activation, LinearBackend};
+use super::{Activation, LinearBackend, Products};
 use crate::ops::head::column_sums;
 use crate::ops::row_dots::RowDotsBackend;
 use crate::runtime::args::array;
@@ -81,8 +81,8 @@ impl_for_devices! { LinearBackend =>
         out
     }
 
-    fn sum_of_products(
-        terms: Vec<(FloatTensor<Self>, FloatTensor<Self>)>,
+    fn combine_products(
+        terms: Products<Self>,
         bias: Option<FloatTensor<Self>>,
         scale: f32,
         activation: Activation,

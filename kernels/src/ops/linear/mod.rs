@@ -20,6 +20,9 @@ use burn::tensor::{DType, Tensor, TensorMetadata, TensorPrimitive};
 use crate::ops::combine::{Activation, CombineBackend};
 use crate::runtime::check;
 
+/// `x` and weight of products.
+type Products<B> = Vec<(FloatTensor<B>, FloatTensor<B>)>;
+
 /// Backends with [`linear`] and [`combine_products`].
 pub trait LinearBackend: CombineBackend {
     /// `x w` for an `x` of many rows and a small `w`, without gradient; f32 is full f32. A `w` in f32 is rounded to the
@@ -32,26 +35,15 @@ pub trait LinearBackend: CombineBackend {
     fn weight_gradient(x: FloatTensor<Self>, g: FloatTensor<Self>, dtype: DType) -> FloatTensor<Self>;
 
     /// `activation(scale (sum of x w + bias))` of one to [`MAX_PARTS`](crate::ops::combine::MAX_PARTS) products of one
-    /// shape, without gradient; the bias is `[1, m]`, f32.
+    /// shape, recorded for the backward pass where the backend differentiates; the bias is `[1, m]`, f32.
     #[doc(hidden)]
-    fn sum_of_products(
-        terms: Vec<(FloatTensor<Self>, FloatTensor<Self>)>,
+    fn combine_products(
+        terms: Products<Self>,
         bias: Option<FloatTensor<Self>>,
         scale: f32,
         activation: Activation,
     ) -> FloatTensor<Self> {
         sum::one_by_one::<Self>(terms, bias, scale, activation)
-    }
-
-    /// The same, recorded for the backward pass where the backend differentiates.
-    #[doc(hidden)]
-    fn combine_products(
-        terms: Vec<(FloatTensor<Self>, FloatTensor<Self>)>,
-        bias: Option<FloatTensor<Self>>,
-        scale: f32,
-        activation: Activation,
-    ) -> FloatTensor<Self> {
-        Self::sum_of_products(terms, bias, scale, activation)
     }
 
     /// `x w + b`, recorded for the backward pass where the backend differentiates; the bias is `[1, m]`.

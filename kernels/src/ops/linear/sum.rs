@@ -12,7 +12,7 @@ use burn_backend::AutodiffBackend;
 use burn_backend::tensor::FloatTensor;
 
 use super::autodiff::{Factors, register_factors};
-use super::{LinearBackend, linear};
+use super::{LinearBackend, Products, linear};
 use crate::ops::combine::{Activation, End, MAX_PARTS, combine};
 use crate::runtime::check;
 
@@ -30,10 +30,7 @@ pub enum Part<B: Backend> {
     },
 }
 
-/// `x` and weight of products.
-pub(super) type Products<B> = Vec<(FloatTensor<B>, FloatTensor<B>)>;
-
-/// [`LinearBackend::sum_of_products`] in a pass for each product and one for their sum.
+/// [`LinearBackend::combine_products`] in a pass for each product and one for their sum.
 pub(super) fn one_by_one<B: LinearBackend>(
     terms: Products<B>,
     bias: Option<FloatTensor<B>>,
@@ -76,7 +73,7 @@ pub(super) fn record<B: LinearBackend, C: CheckpointStrategy>(
     activation: Activation,
 ) -> FloatTensor<Autodiff<B, C>> {
     let inner = terms.iter().map(|(x, w)| (x.primitive.clone(), w.primitive.clone())).collect();
-    let out = B::sum_of_products(inner, bias.as_ref().map(|b| b.primitive.clone()), scale, activation);
+    let out = B::combine_products(inner, bias.as_ref().map(|b| b.primitive.clone()), scale, activation);
     // A parent without gradient that stands in for those that are not there.
     let constant = || Autodiff::<B, C>::from_inner(out.clone()).node;
     // Here, too, tensors stay until the operator is recorded.
