@@ -137,8 +137,8 @@ pub(crate) use as_process;
 /// A process as a rank over NCCL.
 ///
 /// # Errors
-/// [`Error::Ranks`] where NCCL is missing or the ranks do not find each other, [`Error::Usage`] where nothing tells this
-/// host from others.
+/// [`Error::Ranks`] where NCCL is missing or the ranks do not find each other, [`Error::Usage`] where nothing tells
+/// this host from others.
 #[cfg(feature = "cuda")]
 pub(crate) fn cuda_process(
     device: &burn_cuda::CudaDevice,

@@ -177,7 +177,7 @@ pub enum Transfer {
     ZeroCopy,
     /// Gathered by the CPU.
     Gathered,
-    /// Each of several ranks has a part of the features on its device and gets the rows of others from these: from those
-    /// of its host alone where their parts take no more than a quarter of the memory of each.
+    /// Each of several ranks has a part of the features on its device and gets the rows of others from these: from
+    /// those of its host alone where their parts take no more than a quarter of the memory of each.
     Divided,
 }

@@ -236,7 +236,8 @@ impl<B: GraphBackend> Growing<B> {
         }
     }
 
-    /// Embeddings of the nodes of a part that are at most so many edges from its targets, by global id; others have zeros.
+    /// Embeddings of the nodes of a part that are at most so many edges from its targets, by global id; others have
+    /// zeros.
     ///
     /// # Errors
     /// As for [`of_part`](Self::of_part).

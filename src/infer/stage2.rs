@@ -91,8 +91,8 @@ impl<B: GraphBackend> Stage2<B> {
         host_scores(&self.model, &graph, &x, known, None, self.chunk_rows, embeddings)
     }
 
-    /// The same of some nodes of `dataset` alone, by their place in `targets`; of all others no more is computed than they
-    /// need.
+    /// The same of some nodes of `dataset` alone, by their place in `targets`; of all others no more is computed than
+    /// they need.
     ///
     /// # Errors
     /// As for [`scores`](Self::scores) and [`graph_of`](Self::graph_of).

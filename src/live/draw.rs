@@ -28,8 +28,8 @@ pub struct Draw {
     pub seed: u64,
     /// Nodes that a neighbourhood may have.
     pub max_nodes: usize,
-    /// Whether ids, labels, names of columns, and of events amounts and alerts come with it, which explanations read and
-    /// scores do not.
+    /// Whether ids, labels, names of columns, and of events amounts and alerts come with it, which explanations read
+    /// and scores do not.
     pub named: bool,
 }
 

@@ -186,8 +186,8 @@ fn is_changed(view: View, node_type: usize, local: u32) -> bool {
     view.base().global(node_type, local).is_none() || view.state.derived.is_changed(node_type, local)
 }
 
-/// Times of nodes by type and when labels became known, and where `all` is asked for what else events have; `place` says
-/// how nodes are numbered.
+/// Times of nodes by type and when labels became known, and where `all` is asked for what else events have; `place`
+/// says how nodes are numbered.
 pub(super) fn events_of(
     view: View,
     nodes: &[Vec<u32>],

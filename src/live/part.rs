@@ -15,8 +15,8 @@ use crate::graph::{Dataset, EdgeColumns, EdgeValues, Events, FeatureValues, Feat
 /// the order in which they were found, type by type. So the same neighbourhood is the same part, bit for bit.
 #[derive(Clone, Debug)]
 pub struct Part {
-    /// Types, relations, features and events as the whole has them, of these nodes; ids, labels, names of columns, and of
-    /// events all but their times and when labels became known, where they were asked for
+    /// Types, relations, features and events as the whole has them, of these nodes; ids, labels, names of columns, and
+    /// of events all but their times and when labels became known, where they were asked for
     /// ([`Draw::named`](super::Draw::named)).
     pub dataset: Dataset,
     /// What is scored, by global id in the part.
@@ -24,8 +24,8 @@ pub struct Part {
     /// By global id in the part: the node in the data that were refreshed last, by global id there, if it was in them.
     /// What was computed then, such as embeddings, has a row for it.
     pub refreshed: Vec<Option<u32>>,
-    /// By global id in the part, where it was asked for ([`Draw::made`](super::Draw::made)): what was made of a node that
-    /// was not in these, or a place to keep it.
+    /// By global id in the part, where it was asked for ([`Draw::made`](super::Draw::made)): what was made of a node
+    /// that was not in these, or a place to keep it.
     pub made: BTreeMap<u32, MadeRow>,
 }
 

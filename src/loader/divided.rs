@@ -1,12 +1,12 @@
 //! Feature rows that lie on the devices of several ranks, a part on each.
 //!
-//! Every rank asks all of its host for the rows that a batch lacks and answers what they ask of it: how many, which, the
-//! rows. That is in the thread that trains, where the batch is taken, on the communicator of the gradients: threads of
-//! the loader only make the lists, so that all ranks call the same in the same order.
+//! Every rank asks all of its host for the rows that a batch lacks and answers what they ask of it: how many, which,
+//! the rows. That is in the thread that trains, where the batch is taken, on the communicator of the gradients: threads
+//! of the loader only make the lists, so that all ranks call the same in the same order.
 //!
-//! A host whose devices hold all rows needs no other. Else the rows of a rank are once more divided, over the ranks that
-//! have its place on their hosts, and before it answers it asks these, in the same way, for each row once, however many
-//! ranks of its host ask for it. A row so crosses between hosts at most once for a host and a batch.
+//! A host whose devices hold all rows needs no other. Else the rows of a rank are once more divided, over the ranks
+//! that have its place on their hosts, and before it answers it asks these, in the same way, for each row once, however
+//! many ranks of its host ask for it. A row so crosses between hosts at most once for a host and a batch.
 
 use burn::tensor::{DType, Int, Tensor, TensorData};
 use graphsieve_kernels::{CollectiveError, Communicator, GraphBackend, Hosts, SampleBackend, autodiff_turn};
@@ -29,8 +29,8 @@ impl Share {
     }
 }
 
-/// Which rank has which rows: they are dealt out over the ranks of a host, and where hosts divide them what a rank would
-/// have so over the ranks that have its place on all hosts. Each has as many of every type.
+/// Which rank has which rows: they are dealt out over the ranks of a host, and where hosts divide them what a rank
+/// would have so over the ranks that have its place on all hosts. Each has as many of every type.
 ///
 /// # Example
 /// ```
@@ -76,8 +76,8 @@ impl Deal {
         of_place.skip(self.across.own).step_by(self.across.ranks).collect()
     }
 
-    /// The place on this host of the rank that is asked for a node, the row that is asked for, and whether this rank has
-    /// it.
+    /// The place on this host of the rank that is asked for a node, the row that is asked for, and whether this rank
+    /// has it.
     fn place(self, node: u32) -> (usize, u32, bool) {
         let (rank, row) = self.within.place(node);
         (rank, row, rank == self.within.own && self.across.place(row).0 == self.across.own)

@@ -215,8 +215,8 @@ impl<'a> Model<'a> {
         self.memory.is_none_or(|memory| bytes <= 1e9 * memory / RESIDENT_SHARE)
     }
 
-    /// The devices over which mini-batches of `ranks` devices find features divided, where they do: those of a host where
-    /// these have room for them, else all.
+    /// The devices over which mini-batches of `ranks` devices find features divided, where they do: those of a host
+    /// where these have room for them, else all.
     fn divided_over(&self, ranks: usize, per_host: usize) -> Option<usize> {
         if ranks == 1 || self.way != Way::MiniBatches || self.network.loader.transfer != Transfer::Divided {
             return None;
@@ -225,8 +225,8 @@ impl<'a> Model<'a> {
         Some(if self.fits(self.nodes() * self.row_bytes() / here as f64) { here } else { ranks })
     }
 
-    /// Bytes of features that come to each of `ranks` devices in a step: of those of its host, and of other hosts. A row
-    /// crosses between hosts once for all devices of a host, to the one of them that is asked for it.
+    /// Bytes of features that come to each of `ranks` devices in a step: of those of its host, and of other hosts. A
+    /// row crosses between hosts once for all devices of a host, to the one of them that is asked for it.
     fn features_exchanged(&self, ranks: usize, per_host: usize, step: &Step) -> [f64; 2] {
         let within = step.fetched * self.row_bytes();
         match self.divided_over(ranks, per_host) {

@@ -159,7 +159,8 @@ struct AttentionParts<B: GraphBackend> {
 }
 
 impl<B: GraphBackend> AttentionParts<B> {
-    /// What the network starts from, of `whole` parts or of as much of them as scores read, and the labels that it reads.
+    /// What the network starts from, of `whole` parts or of as much of them as scores read, and the labels that it
+    /// reads.
     fn input_of(&self, part: &Part, all: &OfAll, whole: bool) -> Result<(Features, Option<KnownLabels>)> {
         // Stage 1 reads other rows than the network.
         let uploaded = &Uploaded::new(&self.device);

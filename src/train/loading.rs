@@ -98,8 +98,8 @@ pub fn placement<B: GraphBackend>(
 /// The store as rows are to leave it, and how that is.
 ///
 /// # Errors
-/// [`Error::Device`] for a transfer that is asked for and that the device does not have; as [`dealt`] where ranks divide
-/// the rows.
+/// [`Error::Device`] for a transfer that is asked for and that the device does not have; as [`dealt`] where ranks
+/// divide the rows.
 pub fn transferred<B: GraphBackend>(
     store: FeatureStore<B>,
     loader: &LoaderConfig,

@@ -99,8 +99,8 @@ fn a_booster_takes_both_stages_and_is_scored_with_them() {
     for column in ["stage2_score,stage2_score,", "reconstruction,reconstruction,", "embedding.7,embedding,"] {
         assert!(importance.contains(column), "{importance}");
     }
-    // An interrupted run goes on: a fold that is done is kept, one that is not trains on where it is, from the beginning
-    // where it has no checkpoint to go on from, and the result is the same.
+    // An interrupted run goes on: a fold that is done is kept, one that is not trains on where it is, from the
+    // beginning where it has no checkpoint to go on from, and the result is the same.
     let whole = sandbox.read(&format!("{run}/anomaly_scores_stage3.npy"));
     let folds: Vec<_> =
         fs::read_dir(sandbox.path(&format!("{run}/folds"))).unwrap().map(|entry| entry.unwrap().path()).collect();

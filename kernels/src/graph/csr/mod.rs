@@ -78,8 +78,8 @@ impl<B: Backend> Csr<B> {
     /// `col_idx[row_start[i]..row_end[i]]`. Spans may overlap, so that rows share what they have in common. Every row
     /// that names an entry has an edge of its own by it: [`Csr::num_edges`] is the sum of the lengths of the spans.
     /// What edges carry, products and messages ([`spmm`](crate::spmm), [`gspmm`](crate::gspmm)) read by entry
-    /// ([`Csr::num_entries`]): rows that share an entry share that, too. Other operators that take or give something per
-    /// edge refuse such an adjacency.
+    /// ([`Csr::num_entries`]): rows that share an entry share that, too. Other operators that take or give something
+    /// per edge refuse such an adjacency.
     ///
     /// Rows that are events see what came before them: the entries are those of one entity after another, each list in
     /// the order of time, and the span of an event ends where its own time begins. What a row comes to depends on
