@@ -66,12 +66,14 @@ impl<B: Backend> DeviceRelation<B> {
     }
 
     /// The values of edges that have one each as weights, `[num_edges]`; none where there are no edges, of which a sum
-    /// is the same either way.
+    /// is the same either way. They are constants that nothing was computed for, so that gradients are added up in the
+    /// order in which they are without weights.
     ///
     /// # Panics
     /// For edges with several values.
     pub fn weights(&self) -> Option<Tensor<B, 1>> {
-        edge_weights(self.values.as_ref().map(EdgeRows::tensor).filter(|values| values.dims()[0] > 0))
+        let values = self.values.as_ref().map(EdgeRows::tensor).filter(|values| values.dims()[0] > 0);
+        edge_weights(values).map(Tensor::detach)
     }
 }
 
