@@ -1,7 +1,7 @@
-//! Weights of a row of attention, one head at a time.
+//! Weights of a row of attention.
 
-use super::softmax::{Lanes, exp, greater, reduce};
-use super::vector::{Kernel, MAX_LANES, Vector, dispatch};
+use super::softmax::{exp, greatest};
+use super::vector::{Kernel, Vector, dispatch};
 
 /// Columns of a table at rows: `table[ids[k] * stride + at ..]`.
 #[derive(Clone, Copy)]
@@ -16,7 +16,7 @@ impl Columns<'_> {
     /// Panics unless `width` columns of every row lie in the table, which makes [`Columns::get`] sound.
     #[inline(always)]
     fn check(&self, width: usize) {
-        super::Rows::new(self.table, self.stride, self.at, self.ids).check(width);
+        super::Rows::new(self.table, self.stride, self.at, self.ids, self.ids.len()).check(width);
     }
 
     /// # Safety
@@ -28,11 +28,11 @@ impl Columns<'_> {
     }
 }
 
-/// `scores[k] = own + source[k]`
+/// `scores[h][k] = own[h] + source[k]` with the column of every head `h`.
 ///
 /// # Panics
 /// If a row does not lie in the table.
-pub(crate) fn scores_of(scores: &mut Vec<f32>, own: f32, source: Columns<'_>) {
+pub(crate) fn scores_of(scores: &mut [Vec<f32>], own: &[f32], source: Columns<'_>) {
     dispatch(Scores { scores, own, source });
 }
 
@@ -56,21 +56,25 @@ pub(crate) fn attention_weights(
     dispatch(SoftmaxRow { scores, weights, share, slope })
 }
 
-/// The weights of the edges out of a source again: `weights[k] = exp(leaky_relu(z_k) - l_k)` of the score
-/// `z_k = own + s_k`, and in `share` those of positive scores; returns `sum_k slope_k weights[k] c_k`. The columns of
-/// an edge are `s_k`, `l_k` and `c_k`, slopes are those of the leaky ReLU.
+/// The weights of the edges out of a source again, for every head: `weights[k] = exp(leaky_relu(z_k) - l_k)` of the
+/// score `z_k = own + s_k`, in `share` those of positive scores, and in `sums` `sum_k slope_k weights[k] c_k`. The
+/// columns of an edge are `s_k`, `l_k` and `c_k`, [`PER_HEAD`] for a head, slopes are those of the leaky ReLU.
 ///
 /// # Panics
 /// If a row does not lie in the table.
 pub(crate) fn weights_again(
-    weights: &mut Vec<f32>,
-    share: &mut Vec<f32>,
-    own: f32,
+    [weights, share]: [&mut [Vec<f32>]; 2],
+    sums: &mut [f32],
+    scores: &mut Vec<f32>,
+    own: &[f32],
     arrivals: Columns<'_>,
     slope: f32,
-) -> f32 {
-    dispatch(Again { weights, share, own, arrivals, slope })
+) {
+    dispatch(Again { scores, weights, share, sums, own, arrivals, slope });
 }
+
+/// Columns of [`weights_again`].
+const PER_HEAD: usize = 4;
 
 /// `z` where it is positive, `slope z` elsewhere.
 #[inline(always)]
@@ -78,22 +82,32 @@ pub(crate) fn leaky_relu(z: f32, slope: f32) -> f32 {
     if z > 0.0 { z } else { slope * z }
 }
 
-/// One number of all `values`, whole blocks of lanes: those of each lane in order, then the lanes.
+/// The same of every lane, for a slope of 1 at most.
+///
+/// # Safety
+/// That of [`Vector`].
 #[inline(always)]
-fn by_lanes(values: &[f32], first: f32, of: impl Fn(f32, f32) -> f32) -> f32 {
-    let mut lanes: Lanes = [first; MAX_LANES];
-    for block in values.as_chunks::<MAX_LANES>().0 {
-        for l in 0..MAX_LANES {
-            lanes[l] = of(block[l], lanes[l]);
-        }
+unsafe fn leaky<V: Vector>(z: V, slope: V) -> V {
+    // SAFETY: by the contract.
+    unsafe { z.at_least(z.mul_add(slope, V::splat(0.0))) }
+}
+
+/// Makes `rows` have whole registers for `len` elements, and returns how many elements these are; `rest` stands behind
+/// the last.
+#[inline(always)]
+fn whole<V: Vector>(rows: [&mut Vec<f32>; 3], len: usize, rest: f32) -> usize {
+    let whole = len.next_multiple_of(V::LANES);
+    for row in rows {
+        row.resize(whole, rest);
+        row[len..].fill(rest);
     }
-    reduce(lanes, of)
+    whole
 }
 
 /// [`scores_of`].
 struct Scores<'a> {
-    scores: &'a mut Vec<f32>,
-    own: f32,
+    scores: &'a mut [Vec<f32>],
+    own: &'a [f32],
     source: Columns<'a>,
 }
 
@@ -101,11 +115,13 @@ impl Kernel for Scores<'_> {
     type Output = ();
     #[inline(always)]
     unsafe fn run<V: Vector>(self) {
-        self.source.check(1);
-        self.scores.resize(self.source.ids.len(), 0.0);
-        for (k, score) in self.scores.iter_mut().enumerate() {
-            // SAFETY: just checked.
-            *score = self.own + unsafe { self.source.get(k, 0) };
+        self.source.check(self.own.len());
+        for (h, (scores, own)) in self.scores.iter_mut().zip(self.own).enumerate() {
+            scores.resize(self.source.ids.len(), 0.0);
+            for (k, score) in scores.iter_mut().enumerate() {
+                // SAFETY: just checked.
+                *score = own + unsafe { self.source.get(k, h) };
+            }
         }
     }
 }
@@ -122,82 +138,98 @@ impl Kernel for SoftmaxRow<'_> {
     type Output = Softmax;
     #[inline(always)]
     unsafe fn run<V: Vector>(self) -> Softmax {
-        // What is behind the last score counts for nothing; blocks are whole with it.
-        let (len, whole) = (self.scores.len(), self.scores.len().next_multiple_of(MAX_LANES));
-        self.scores.resize(whole, f32::NEG_INFINITY);
-        self.weights.resize(whole, 0.0);
-        let (scores, weights) = (&self.scores[..whole], &mut self.weights[..whole]);
-        // Loops over a whole row become vector code in any case, those over lanes where they are short.
-        for (weight, &score) in weights.iter_mut().zip(scores) {
-            *weight = leaky_relu(score, self.slope);
+        let len = self.scores.len();
+        if len == 0 {
+            self.weights.clear();
+            self.share.clear();
+            return Softmax { max: f32::MIN, sum: 0.0, mass: 0.0 };
         }
-        weights[len..].fill(f32::NEG_INFINITY);
-        let max = by_lanes(weights, f32::MIN, greater);
-        for weight in &mut *weights {
-            *weight = exp::<V>(*weight - max);
-        }
-        let sum = by_lanes(weights, 0.0, |a, b| a + b);
-        let scale = 1.0 / sum;
-        for weight in &mut *weights {
-            *weight *= scale;
-        }
-        self.share.resize(whole, 0.0);
-        for (share, (&weight, &score)) in self.share.iter_mut().zip(weights.iter().zip(scores)) {
-            *share = if score > 0.0 { weight } else { 0.0 };
-        }
-        let mass = by_lanes(self.share, 0.0, |a, b| a + b);
-        self.share.truncate(len);
-        self.scores.truncate(len);
-        self.weights.truncate(len);
-        Softmax { max, sum, mass }
+        // The least number is behind the last score: it is not above the greatest.
+        let whole = whole::<V>([self.scores, self.weights, self.share], len, f32::MIN);
+        let mut rows = [self.scores, self.weights, self.share];
+        let [scores, weights, share] = rows.each_mut().map(|row| row.as_mut_ptr());
+        // SAFETY: by the contract; all have `whole` elements.
+        let found = unsafe {
+            let (one, slope) = (V::splat(1.0), V::splat(self.slope));
+            let mut max = V::splat(f32::MIN);
+            for at in (0..whole).step_by(V::LANES) {
+                let leaning = leaky(V::load(scores.add(at)), slope);
+                leaning.store(weights.add(at));
+                max = max.at_least(leaning);
+            }
+            let max = greatest(max);
+            // It has no weight, either.
+            (len..whole).for_each(|k| weights.add(k).write(f32::NEG_INFINITY));
+            let (mut sum, mut mass) = (V::splat(0.0), V::splat(0.0));
+            for at in (0..whole).step_by(V::LANES) {
+                let weight = exp(V::load(weights.add(at)).mul_add(one, V::splat(-max)));
+                let positive = weight.where_positive(V::load(scores.add(at)));
+                (sum, mass) = (weight.mul_add(one, sum), positive.mul_add(one, mass));
+                weight.store(weights.add(at));
+                positive.store(share.add(at));
+            }
+            let [sum, mass, ..] = V::sums([sum, mass, sum, mass]);
+            let scale = 1.0 / sum;
+            for values in [weights, share] {
+                for at in (0..whole).step_by(V::LANES) {
+                    let at = values.add(at);
+                    V::load(at).mul_add(V::splat(scale), V::splat(0.0)).store(at);
+                }
+            }
+            Softmax { max, sum, mass: mass * scale }
+        };
+        rows.into_iter().for_each(|row| row.truncate(len));
+        found
     }
 }
 
 /// [`weights_again`].
 struct Again<'a> {
-    weights: &'a mut Vec<f32>,
-    share: &'a mut Vec<f32>,
-    own: f32,
+    scores: &'a mut Vec<f32>,
+    weights: &'a mut [Vec<f32>],
+    share: &'a mut [Vec<f32>],
+    sums: &'a mut [f32],
+    own: &'a [f32],
     arrivals: Columns<'a>,
     slope: f32,
 }
 
 impl Kernel for Again<'_> {
-    type Output = f32;
+    type Output = ();
     #[inline(always)]
-    unsafe fn run<V: Vector>(self) -> f32 {
-        self.arrivals.check(3);
-        let len = self.arrivals.ids.len();
-        let whole = len.next_multiple_of(MAX_LANES);
-        self.weights.resize(whole, 0.0);
-        self.share.resize(whole, 0.0);
-        let mut sum: Lanes = [0.0; MAX_LANES];
-        let blocks = self.weights.as_chunks_mut::<MAX_LANES>().0.iter_mut();
-        for (block, (weights, share)) in blocks.zip(self.share.as_chunks_mut::<MAX_LANES>().0).enumerate() {
-            let first = block * MAX_LANES;
-            let edges = (len - first).min(MAX_LANES);
+    unsafe fn run<V: Vector>(self) {
+        let (heads, len) = (self.own.len(), self.arrivals.ids.len());
+        assert!(self.weights.len() == heads && self.share.len() == heads && self.sums.len() == heads);
+        self.arrivals.check(PER_HEAD * heads);
+        for h in 0..heads {
+            let (all, share) = (&mut self.weights[h], &mut self.share[h]);
             // What is behind the last edge has no weight.
-            let mut scores: Lanes = [0.0; MAX_LANES];
-            let mut logs: Lanes = [f32::INFINITY; MAX_LANES];
-            let mut centres: Lanes = [0.0; MAX_LANES];
-            for l in 0..edges {
-                // SAFETY: just checked.
-                unsafe {
-                    scores[l] = self.own + self.arrivals.get(first + l, 0);
-                    logs[l] = self.arrivals.get(first + l, 1);
-                    centres[l] = self.arrivals.get(first + l, 2);
+            let whole = whole::<V>([self.scores, all, share], len, 0.0);
+            all[len..].fill(f32::INFINITY);
+            // SAFETY: by the contract; edges and columns are checked, and all have `whole` elements.
+            unsafe {
+                for k in 0..len {
+                    let [score, log, centre] = [0, 1, 2].map(|column| self.arrivals.get(k, PER_HEAD * h + column));
+                    *self.scores.get_unchecked_mut(k) = self.own[h] + score;
+                    (*all.get_unchecked_mut(k), *share.get_unchecked_mut(k)) = (log, centre);
                 }
+                let (minus, slope) = (V::splat(-1.0), V::splat(self.slope));
+                let (mut sum, mut positives) = (V::splat(0.0), V::splat(0.0));
+                for at in (0..whole).step_by(V::LANES) {
+                    let (score, weights, share) =
+                        (V::load(self.scores.as_ptr().add(at)), all.as_mut_ptr().add(at), share.as_mut_ptr().add(at));
+                    let (log, centre) = (V::load(weights), V::load(share));
+                    let weight = exp(log.mul_add(minus, leaky(score, slope)));
+                    let positive = weight.where_positive(score);
+                    (sum, positives) = (weight.mul_add(centre, sum), positive.mul_add(centre, positives));
+                    weight.store(weights);
+                    positive.store(share);
+                }
+                let [sum, positive, ..] = V::sums([sum, positives, sum, positives]);
+                self.sums[h] = positive + self.slope * (sum - positive);
             }
-            for l in 0..MAX_LANES {
-                let weight = exp::<V>(leaky_relu(scores[l], self.slope) - logs[l]);
-                let positive = if scores[l] > 0.0 { weight } else { 0.0 };
-                sum[l] += (positive + self.slope * (weight - positive)) * centres[l];
-                (weights[l], share[l]) = (weight, positive);
-            }
+            [&mut *self.scores, all, share].into_iter().for_each(|values| values.truncate(len));
         }
-        self.weights.truncate(len);
-        self.share.truncate(len);
-        reduce(sum, |a, b| a + b)
     }
 }
 
@@ -225,7 +257,7 @@ mod tests {
                 let (mut scores, mut weights, mut share) = (vec![7.0; 5], vec![7.0; 90], vec![7.0; 20]);
                 // SAFETY: the instruction set is available.
                 let found = unsafe {
-                    run_on(isa, Scores { scores: &mut scores, own: 0.5, source: columns });
+                    run_on(isa, Scores { scores: std::slice::from_mut(&mut scores), own: &[0.5], source: columns });
                     let (scores, weights, share) = (&mut scores, &mut weights, &mut share);
                     run_on(isa, SoftmaxRow { scores, weights, share, slope })
                 };
@@ -239,9 +271,13 @@ mod tests {
                     assert_eq!(share[k], if z[k] > 0.0 { weights[k] } else { 0.0 });
                 }
                 close(found.mass, share.iter().map(|&s| f64::from(s)).sum());
-                let (weights, share) = (&mut weights, &mut share);
+                let (mut weights, mut share, mut sums) = ([weights], [share], [0.0]);
+                let (all, some, own) = (&mut weights, &mut share, &[0.5]);
                 // SAFETY: as above.
-                let sum = unsafe { run_on(isa, Again { weights, share, own: 0.5, arrivals: columns, slope }) };
+                unsafe {
+                    run_on(isa, Again { scores: &mut scores, weights: all, share: some, sums: &mut sums, own, arrivals: columns, slope })
+                };
+                let ([weights], [share], [sum]) = (weights, share, sums);
                 let mut wanted = 0.0;
                 for k in 0..len {
                     let want = (leaky(z[k]) - at(k, 1)).exp();
@@ -262,9 +298,10 @@ mod tests {
         assert!(found.sum.is_finite() && weights.iter().all(|w| w.is_finite()));
         let outside = Columns { table: &[0.0; 8], stride: 4, at: 2, ids: &[1] };
         assert!(
-            std::panic::catch_unwind(|| scores_of(&mut Vec::new(), 0.0, Columns { ids: &[2], ..outside })).is_err()
+            std::panic::catch_unwind(|| scores_of(&mut [Vec::new()], &[0.0], Columns { ids: &[2], ..outside }))
+                .is_err()
         );
-        let again = || weights_again(&mut Vec::new(), &mut Vec::new(), 0.0, outside, 0.2);
+        let again = || weights_again([&mut [Vec::new()], &mut [Vec::new()]], &mut [0.0], &mut Vec::new(), &[0.0], outside, 0.2);
         assert!(std::panic::catch_unwind(again).is_err());
     }
 }
