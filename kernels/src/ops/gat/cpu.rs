@@ -348,7 +348,7 @@ fn backward<E: Storage>(
     let dt_blocks = flex::slice_mut::<f32>(&mut dt).par_chunks_mut(block * columns);
     dt_blocks.zip(dh_blocks.par_iter_mut()).enumerate().for_each(|(task, (dt, dh))| {
         let (mut own, mut acc, mut acc_positive) = (vec![0f32; width], vec![0f32; width], vec![0f32; width]);
-        let (mut targets, mut scores, mut centres) = (Vec::new(), Vec::new(), vec![0f32; heads]);
+        let (mut targets, mut centres) = (Vec::new(), vec![0f32; heads]);
         let (mut weights, mut share) = (vec![Vec::new(); heads], vec![Vec::new(); heads]);
         let mut factors = Factors::new(args.attention_dropout.map(Dropout::reverse), heads);
         for (r, row) in dt.chunks_mut(columns).enumerate() {
@@ -365,8 +365,7 @@ fn backward<E: Storage>(
             acc_positive.fill(0.0);
             let slope = |w: f32, positive: f32| positive + args.negative_slope * (w - positive);
             let arriving = Columns { table: arrivals, stride: heads * arrival_columns(0), at: 0, ids: &targets };
-            let both = [&mut weights[..], &mut share];
-            weights_again(both, &mut centres, &mut scores, t.row(j, heads), arriving, args.negative_slope);
+            weights_again([&mut weights, &mut share], &mut centres, t.row(j, heads), arriving, args.negative_slope);
             for h in 0..heads {
                 factors.apply(h, &mut weights[h]);
                 factors.apply(h, &mut share[h]);

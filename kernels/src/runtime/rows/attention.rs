@@ -1,7 +1,7 @@
 //! Weights of a row of attention.
 
 use super::softmax::{exp, greatest};
-use super::vector::{Kernel, Vector, dispatch};
+use super::vector::{Kernel, MAX_LANES, Vector, dispatch, load_first};
 
 /// Columns of a table at rows: `table[ids[k] * stride + at ..]`.
 #[derive(Clone, Copy)]
@@ -24,7 +24,31 @@ impl Columns<'_> {
     #[inline(always)]
     unsafe fn get(&self, k: usize, column: usize) -> f32 {
         // SAFETY: by the contract.
-        unsafe { *self.table.get_unchecked(*self.ids.get_unchecked(k) as usize * self.stride + self.at + column) }
+        unsafe { *self.row(k, column) }
+    }
+
+    /// Column `column` of the `k`-th row.
+    ///
+    /// # Safety
+    /// [`Columns::check`] has passed for at least `column`, and `k < ids.len()`.
+    #[inline(always)]
+    unsafe fn row(&self, k: usize, column: usize) -> *const f32 {
+        // SAFETY: by the contract.
+        unsafe { self.table.as_ptr().add(*self.ids.get_unchecked(k) as usize * self.stride + self.at + column) }
+    }
+
+    /// Column `column` of `V::LANES` rows from the `k`-th on; the last row stands for those that are not there.
+    ///
+    /// # Safety
+    /// That of [`Columns::row`].
+    #[inline(always)]
+    unsafe fn rows<V: Vector>(&self, k: usize, column: usize) -> [*const f32; MAX_LANES] {
+        let mut rows = [std::ptr::null(); MAX_LANES];
+        for l in 0..V::LANES {
+            // SAFETY: by the contract.
+            rows[l] = unsafe { self.row((k + l).min(self.ids.len() - 1), column) };
+        }
+        rows
     }
 }
 
@@ -65,12 +89,11 @@ pub(crate) fn attention_weights(
 pub(crate) fn weights_again(
     [weights, share]: [&mut [Vec<f32>]; 2],
     sums: &mut [f32],
-    scores: &mut Vec<f32>,
     own: &[f32],
     arrivals: Columns<'_>,
     slope: f32,
 ) {
-    dispatch(Again { scores, weights, share, sums, own, arrivals, slope });
+    dispatch(Again { weights, share, sums, own, arrivals, slope });
 }
 
 /// Columns of [`weights_again`].
@@ -115,12 +138,27 @@ impl Kernel for Scores<'_> {
     type Output = ();
     #[inline(always)]
     unsafe fn run<V: Vector>(self) {
-        self.source.check(self.own.len());
-        for (h, (scores, own)) in self.scores.iter_mut().zip(self.own).enumerate() {
-            scores.resize(self.source.ids.len(), 0.0);
-            for (k, score) in scores.iter_mut().enumerate() {
+        let (heads, len) = (self.own.len(), self.source.ids.len());
+        assert_eq!(self.scores.len(), heads);
+        self.source.check(heads);
+        self.scores.iter_mut().for_each(|scores| scores.resize(len, 0.0));
+        let (four, whole) = (heads / 4 * 4, len / V::LANES * V::LANES);
+        for h in (0..four).step_by(4) {
+            for at in (0..whole).step_by(V::LANES) {
                 // SAFETY: just checked.
-                *score = own + unsafe { self.source.get(k, h) };
+                unsafe {
+                    let columns = V::columns(self.source.rows::<V>(at, h));
+                    for c in 0..4 {
+                        let own = V::splat(self.own[h + c]);
+                        columns[c].mul_add(V::splat(1.0), own).store(self.scores[h + c].as_mut_ptr().add(at));
+                    }
+                }
+            }
+        }
+        for (h, (scores, own)) in self.scores.iter_mut().zip(self.own).enumerate() {
+            for k in if h < four { whole } else { 0 }..len {
+                // SAFETY: just checked.
+                scores[k] = own + unsafe { self.source.get(k, h) };
             }
         }
     }
@@ -185,7 +223,6 @@ impl Kernel for SoftmaxRow<'_> {
 
 /// [`weights_again`].
 struct Again<'a> {
-    scores: &'a mut Vec<f32>,
     weights: &'a mut [Vec<f32>],
     share: &'a mut [Vec<f32>],
     sums: &'a mut [f32],
@@ -203,32 +240,34 @@ impl Kernel for Again<'_> {
         self.arrivals.check(PER_HEAD * heads);
         for h in 0..heads {
             let (all, share) = (&mut self.weights[h], &mut self.share[h]);
-            // What is behind the last edge has no weight.
-            let whole = whole::<V>([self.scores, all, share], len, 0.0);
-            all[len..].fill(f32::INFINITY);
-            // SAFETY: by the contract; edges and columns are checked, and all have `whole` elements.
+            let whole = len.next_multiple_of(V::LANES);
+            all.resize(whole, 0.0);
+            share.resize(whole, 0.0);
+            // SAFETY: by the contract; edges and columns are checked, and both have `whole` elements.
             unsafe {
-                for k in 0..len {
-                    let [score, log, centre] = [0, 1, 2].map(|column| self.arrivals.get(k, PER_HEAD * h + column));
-                    *self.scores.get_unchecked_mut(k) = self.own[h] + score;
-                    (*all.get_unchecked_mut(k), *share.get_unchecked_mut(k)) = (log, centre);
-                }
-                let (minus, slope) = (V::splat(-1.0), V::splat(self.slope));
+                let (own, slope) = (V::splat(self.own[h]), V::splat(self.slope));
+                let (one, minus) = (V::splat(1.0), V::splat(-1.0));
                 let (mut sum, mut positives) = (V::splat(0.0), V::splat(0.0));
                 for at in (0..whole).step_by(V::LANES) {
-                    let (score, weights, share) =
-                        (V::load(self.scores.as_ptr().add(at)), all.as_mut_ptr().add(at), share.as_mut_ptr().add(at));
-                    let (log, centre) = (V::load(weights), V::load(share));
+                    let [score, log, mut centre, _] = V::columns(self.arrivals.rows::<V>(at, PER_HEAD * h));
+                    let score = score.mul_add(one, own);
+                    if len - at < V::LANES {
+                        // Those that are not there add nothing.
+                        let mut lanes = [0f32; MAX_LANES];
+                        centre.store(lanes.as_mut_ptr());
+                        centre = load_first(lanes.as_ptr(), len - at);
+                    }
                     let weight = exp(log.mul_add(minus, leaky(score, slope)));
                     let positive = weight.where_positive(score);
                     (sum, positives) = (weight.mul_add(centre, sum), positive.mul_add(centre, positives));
-                    weight.store(weights);
-                    positive.store(share);
+                    weight.store(all.as_mut_ptr().add(at));
+                    positive.store(share.as_mut_ptr().add(at));
                 }
                 let [sum, positive, ..] = V::sums([sum, positives, sum, positives]);
                 self.sums[h] = positive + self.slope * (sum - positive);
             }
-            [&mut *self.scores, all, share].into_iter().for_each(|values| values.truncate(len));
+            all.truncate(len);
+            share.truncate(len);
         }
     }
 }
@@ -275,7 +314,7 @@ mod tests {
                 let (all, some, own) = (&mut weights, &mut share, &[0.5]);
                 // SAFETY: as above.
                 unsafe {
-                    run_on(isa, Again { scores: &mut scores, weights: all, share: some, sums: &mut sums, own, arrivals: columns, slope })
+                    run_on(isa, Again { weights: all, share: some, sums: &mut sums, own, arrivals: columns, slope })
                 };
                 let ([weights], [share], [sum]) = (weights, share, sums);
                 let mut wanted = 0.0;
@@ -301,7 +340,7 @@ mod tests {
             std::panic::catch_unwind(|| scores_of(&mut [Vec::new()], &[0.0], Columns { ids: &[2], ..outside }))
                 .is_err()
         );
-        let again = || weights_again([&mut [Vec::new()], &mut [Vec::new()]], &mut [0.0], &mut Vec::new(), &[0.0], outside, 0.2);
+        let again = || weights_again([&mut [Vec::new()], &mut [Vec::new()]], &mut [0.0], &[0.0], outside, 0.2);
         assert!(std::panic::catch_unwind(again).is_err());
     }
 }

@@ -52,7 +52,7 @@ pub(crate) trait Row: Element {
     /// [`Row::add_rows`] for all heads, whose rows lie one behind another in every row of `x`, with several weights by
     /// head at once: those `weights[s]` into `acc[s]`.
     fn add_heads<const S: usize>(acc: [&mut [f32]; S], x: &[Self], ids: &[u32], weights: [&[Vec<f32>]; S]) {
-        let rows = Rows::new(x, acc[0].len(), 0, ids, ids.len());
+        let rows = Rows::new(x, acc[0].len(), 0, ids, weights[0][0].len());
         dispatch(AddRows { acc, rows, weights });
     }
 

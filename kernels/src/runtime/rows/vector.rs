@@ -117,6 +117,19 @@ pub trait Vector: Copy {
     /// `2^n` of an integer `n` to which 1.5 * 2^23 was added, which leaves it in the low bits: 0 of -127, infinity of
     /// 128.
     unsafe fn power_of_two(self) -> Self;
+    /// The first four elements of `LANES` rows, column by column.
+    #[inline(always)]
+    unsafe fn columns(rows: [*const f32; MAX_LANES]) -> [Self; 4] {
+        let mut columns = [[0f32; MAX_LANES]; 4];
+        for l in 0..Self::LANES {
+            for c in 0..4 {
+                // SAFETY: the contract of this trait.
+                columns[c][l] = unsafe { *rows[l].add(c) };
+            }
+        }
+        // SAFETY: as above.
+        columns.map(|column| unsafe { Self::load(column.as_ptr()) })
+    }
     /// Writes to `to` those of `ids` whose hash is below `threshold`; returns how many. All lanes may be written.
     #[inline(always)]
     unsafe fn keep(ids: &[i32; MAX_LANES], hash: &[u32; MAX_LANES], threshold: u32, to: *mut u32) -> usize {
@@ -218,6 +231,30 @@ impl Vector for __m512 {
             _mm512_castsi512_ps(_mm512_slli_epi32::<23>(biased))
         }
     }
+    #[inline(always)]
+    unsafe fn columns(rows: [*const f32; MAX_LANES]) -> [Self; 4] {
+        // SAFETY: the contract of `Vector`.
+        unsafe {
+            let mut of = [Self::splat(0.0); 4];
+            for r in 0..4 {
+                let quarters = [0, 4, 8, 12].map(|q| _mm_loadu_ps(rows[q + r]));
+                of[r] = _mm512_castps128_ps512(quarters[0]);
+                of[r] = _mm512_insertf32x4::<1>(of[r], quarters[1]);
+                of[r] = _mm512_insertf32x4::<2>(of[r], quarters[2]);
+                of[r] = _mm512_insertf32x4::<3>(of[r], quarters[3]);
+            }
+            let (low, high) = (
+                [_mm512_unpacklo_ps(of[0], of[1]), _mm512_unpacklo_ps(of[2], of[3])],
+                [_mm512_unpackhi_ps(of[0], of[1]), _mm512_unpackhi_ps(of[2], of[3])],
+            );
+            [
+                _mm512_shuffle_ps::<0x44>(low[0], low[1]),
+                _mm512_shuffle_ps::<0xEE>(low[0], low[1]),
+                _mm512_shuffle_ps::<0x44>(high[0], high[1]),
+                _mm512_shuffle_ps::<0xEE>(high[0], high[1]),
+            ]
+        }
+    }
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -294,6 +331,26 @@ impl Vector for __m256 {
         unsafe {
             let biased = _mm256_add_epi32(_mm256_castps_si256(self), _mm256_set1_epi32(127));
             _mm256_castsi256_ps(_mm256_slli_epi32::<23>(biased))
+        }
+    }
+    #[inline(always)]
+    unsafe fn columns(rows: [*const f32; MAX_LANES]) -> [Self; 4] {
+        // SAFETY: the contract of `Vector`.
+        unsafe {
+            let mut of = [Self::splat(0.0); 4];
+            for r in 0..4 {
+                of[r] = _mm256_set_m128(_mm_loadu_ps(rows[4 + r]), _mm_loadu_ps(rows[r]));
+            }
+            let (low, high) = (
+                [_mm256_unpacklo_ps(of[0], of[1]), _mm256_unpacklo_ps(of[2], of[3])],
+                [_mm256_unpackhi_ps(of[0], of[1]), _mm256_unpackhi_ps(of[2], of[3])],
+            );
+            [
+                _mm256_shuffle_ps::<0x44>(low[0], low[1]),
+                _mm256_shuffle_ps::<0xEE>(low[0], low[1]),
+                _mm256_shuffle_ps::<0x44>(high[0], high[1]),
+                _mm256_shuffle_ps::<0xEE>(high[0], high[1]),
+            ]
         }
     }
 }
