@@ -1,7 +1,7 @@
 //! Weights of a row of attention.
 
 use super::softmax::{exp, greatest};
-use super::vector::{Kernel, MAX_LANES, Vector, dispatch, load_first};
+use super::vector::{Kernel, MAX_LANES, Vector, dispatch};
 
 /// Columns of a table at rows: `table[ids[k] * stride + at ..]`.
 #[derive(Clone, Copy)]
@@ -13,18 +13,10 @@ pub(crate) struct Columns<'a> {
 }
 
 impl Columns<'_> {
-    /// Panics unless `width` columns of every row lie in the table, which makes [`Columns::get`] sound.
+    /// Panics unless `width` columns of every row lie in the table, which makes [`Columns::row`] sound.
     #[inline(always)]
     fn check(&self, width: usize) {
         super::Rows::new(self.table, self.stride, self.at, self.ids, self.ids.len()).check(width);
-    }
-
-    /// # Safety
-    /// [`Columns::check`] has passed for more than `column`, and `k < ids.len()`.
-    #[inline(always)]
-    unsafe fn get(&self, k: usize, column: usize) -> f32 {
-        // SAFETY: by the contract.
-        unsafe { *self.row(k, column) }
     }
 
     /// Column `column` of the `k`-th row.
@@ -37,18 +29,21 @@ impl Columns<'_> {
         unsafe { self.table.as_ptr().add(*self.ids.get_unchecked(k) as usize * self.stride + self.at + column) }
     }
 
-    /// Column `column` of `V::LANES` rows from the `k`-th on; the last row stands for those that are not there.
+    /// Four columns from `column` on of the rows from the `k`-th on; `rest` stands for those that are not there.
     ///
     /// # Safety
-    /// That of [`Columns::row`].
+    /// That of [`Vector`]; [`Columns::check`] has passed for `column + 4`.
     #[inline(always)]
-    unsafe fn rows<V: Vector>(&self, k: usize, column: usize) -> [*const f32; MAX_LANES] {
-        let mut rows = [std::ptr::null(); MAX_LANES];
-        for l in 0..V::LANES {
-            // SAFETY: by the contract.
-            rows[l] = unsafe { self.row((k + l).min(self.ids.len() - 1), column) };
+    unsafe fn four<V: Vector>(&self, k: usize, column: usize, rest: [f32; 4]) -> [V; 4] {
+        let mut rows = [rest.as_ptr(); MAX_LANES];
+        // SAFETY: by the contract.
+        unsafe {
+            for l in 0..V::LANES {
+                let row = self.row((k + l).min(self.ids.len() - 1), column);
+                rows[l] = if k + l < self.ids.len() { row } else { rest.as_ptr() };
+            }
+            V::columns(rows)
         }
-        rows
     }
 }
 
@@ -99,6 +94,9 @@ pub(crate) fn weights_again(
 /// Columns of [`weights_again`].
 const PER_HEAD: usize = 4;
 
+/// Those of an edge that has no weight.
+const NO_EDGE: [f32; PER_HEAD] = [0.0, f32::INFINITY, 0.0, 0.0];
+
 /// `z` where it is positive, `slope z` elsewhere.
 #[inline(always)]
 pub(crate) fn leaky_relu(z: f32, slope: f32) -> f32 {
@@ -115,16 +113,12 @@ unsafe fn leaky<V: Vector>(z: V, slope: V) -> V {
     unsafe { z.at_least(z.mul_add(slope, V::splat(0.0))) }
 }
 
-/// Makes `rows` have whole registers for `len` elements, and returns how many elements these are; `rest` stands behind
-/// the last.
+/// Room for `len` elements and a register behind them. Their number is set once they are written.
 #[inline(always)]
-fn whole<V: Vector>(rows: [&mut Vec<f32>; 3], len: usize, rest: f32) -> usize {
-    let whole = len.next_multiple_of(V::LANES);
-    for row in rows {
-        row.resize(whole, rest);
-        row[len..].fill(rest);
-    }
-    whole
+fn room<V: Vector>(row: &mut Vec<f32>, len: usize) -> *mut f32 {
+    row.clear();
+    row.reserve(len + V::LANES);
+    row.as_mut_ptr()
 }
 
 /// [`scores_of`].
@@ -141,25 +135,23 @@ impl Kernel for Scores<'_> {
         let (heads, len) = (self.own.len(), self.source.ids.len());
         assert_eq!(self.scores.len(), heads);
         self.source.check(heads);
-        self.scores.iter_mut().for_each(|scores| scores.resize(len, 0.0));
-        let (four, whole) = (heads / 4 * 4, len / V::LANES * V::LANES);
-        for h in (0..four).step_by(4) {
-            for at in (0..whole).step_by(V::LANES) {
-                // SAFETY: just checked.
-                unsafe {
-                    let columns = V::columns(self.source.rows::<V>(at, h));
+        let four = heads / 4 * 4;
+        // SAFETY: columns are checked; all have room for a register behind `len` elements.
+        unsafe {
+            for h in (0..four).step_by(4) {
+                let scores = [0, 1, 2, 3].map(|c| room::<V>(&mut self.scores[h + c], len));
+                for at in (0..len).step_by(V::LANES) {
+                    let columns = self.source.four::<V>(at, h, [0.0; 4]);
                     for c in 0..4 {
-                        let own = V::splat(self.own[h + c]);
-                        columns[c].mul_add(V::splat(1.0), own).store(self.scores[h + c].as_mut_ptr().add(at));
+                        columns[c].mul_add(V::splat(1.0), V::splat(self.own[h + c])).store(scores[c].add(at));
                     }
                 }
             }
-        }
-        for (h, (scores, own)) in self.scores.iter_mut().zip(self.own).enumerate() {
-            for k in if h < four { whole } else { 0 }..len {
-                // SAFETY: just checked.
-                scores[k] = own + unsafe { self.source.get(k, h) };
+            for h in four..heads {
+                let scores = room::<V>(&mut self.scores[h], len);
+                (0..len).for_each(|k| scores.add(k).write(self.own[h] + *self.source.row(k, h)));
             }
+            self.scores.iter_mut().for_each(|scores| scores.set_len(len));
         }
     }
 }
@@ -177,47 +169,43 @@ impl Kernel for SoftmaxRow<'_> {
     #[inline(always)]
     unsafe fn run<V: Vector>(self) -> Softmax {
         let len = self.scores.len();
-        if len == 0 {
-            self.weights.clear();
-            self.share.clear();
-            return Softmax { max: f32::MIN, sum: 0.0, mass: 0.0 };
-        }
-        // The least number is behind the last score: it is not above the greatest.
-        let whole = whole::<V>([self.scores, self.weights, self.share], len, f32::MIN);
-        let mut rows = [self.scores, self.weights, self.share];
-        let [scores, weights, share] = rows.each_mut().map(|row| row.as_mut_ptr());
-        // SAFETY: by the contract; all have `whole` elements.
-        let found = unsafe {
-            let (one, slope) = (V::splat(1.0), V::splat(self.slope));
+        self.scores.reserve(V::LANES);
+        let scores = self.scores.as_mut_ptr();
+        let (weights, share) = (room::<V>(self.weights, len), room::<V>(self.share, len));
+        let blocks = || (0..len).step_by(V::LANES);
+        // SAFETY: by the contract; all have room for a register behind `len` elements.
+        unsafe {
+            let (zero, one, slope) = (V::splat(0.0), V::splat(1.0), V::splat(self.slope));
+            // The least number behind the last score is not above the greatest.
+            V::splat(f32::MIN).store(scores.add(len));
             let mut max = V::splat(f32::MIN);
-            for at in (0..whole).step_by(V::LANES) {
+            for at in blocks() {
                 let leaning = leaky(V::load(scores.add(at)), slope);
                 leaning.store(weights.add(at));
                 max = max.at_least(leaning);
             }
             let max = greatest(max);
             // It has no weight, either.
-            (len..whole).for_each(|k| weights.add(k).write(f32::NEG_INFINITY));
-            let (mut sum, mut mass) = (V::splat(0.0), V::splat(0.0));
-            for at in (0..whole).step_by(V::LANES) {
+            V::splat(f32::NEG_INFINITY).store(weights.add(len));
+            let (mut sum, mut mass) = (zero, zero);
+            for at in blocks() {
                 let weight = exp(V::load(weights.add(at)).mul_add(one, V::splat(-max)));
                 let positive = weight.where_positive(V::load(scores.add(at)));
                 (sum, mass) = (weight.mul_add(one, sum), positive.mul_add(one, mass));
                 weight.store(weights.add(at));
                 positive.store(share.add(at));
             }
-            let [sum, mass, ..] = V::sums([sum, mass, sum, mass]);
-            let scale = 1.0 / sum;
-            for values in [weights, share] {
-                for at in (0..whole).step_by(V::LANES) {
-                    let at = values.add(at);
-                    V::load(at).mul_add(V::splat(scale), V::splat(0.0)).store(at);
+            let [sum, mass, ..] = V::sums([sum, mass, zero, zero]);
+            let scale = if len == 0 { 0.0 } else { 1.0 / sum };
+            for at in blocks() {
+                for row in [weights, share] {
+                    V::load(row.add(at)).mul_add(V::splat(scale), zero).store(row.add(at));
                 }
             }
+            self.weights.set_len(len);
+            self.share.set_len(len);
             Softmax { max, sum, mass: mass * scale }
-        };
-        rows.into_iter().for_each(|row| row.truncate(len));
-        found
+        }
     }
 }
 
@@ -239,35 +227,27 @@ impl Kernel for Again<'_> {
         assert!(self.weights.len() == heads && self.share.len() == heads && self.sums.len() == heads);
         self.arrivals.check(PER_HEAD * heads);
         for h in 0..heads {
-            let (all, share) = (&mut self.weights[h], &mut self.share[h]);
-            let whole = len.next_multiple_of(V::LANES);
-            all.resize(whole, 0.0);
-            share.resize(whole, 0.0);
-            // SAFETY: by the contract; edges and columns are checked, and both have `whole` elements.
+            let (weights, share) = (room::<V>(&mut self.weights[h], len), room::<V>(&mut self.share[h], len));
+            // SAFETY: by the contract; edges and columns are checked, and both have room for a register behind `len`
+            // elements.
             unsafe {
                 let (own, slope) = (V::splat(self.own[h]), V::splat(self.slope));
-                let (one, minus) = (V::splat(1.0), V::splat(-1.0));
-                let (mut sum, mut positives) = (V::splat(0.0), V::splat(0.0));
-                for at in (0..whole).step_by(V::LANES) {
-                    let [score, log, mut centre, _] = V::columns(self.arrivals.rows::<V>(at, PER_HEAD * h));
+                let (zero, one, minus) = (V::splat(0.0), V::splat(1.0), V::splat(-1.0));
+                let (mut sum, mut positives) = (zero, zero);
+                for at in (0..len).step_by(V::LANES) {
+                    let [score, log, centre, _] = self.arrivals.four::<V>(at, PER_HEAD * h, NO_EDGE);
                     let score = score.mul_add(one, own);
-                    if len - at < V::LANES {
-                        // Those that are not there add nothing.
-                        let mut lanes = [0f32; MAX_LANES];
-                        centre.store(lanes.as_mut_ptr());
-                        centre = load_first(lanes.as_ptr(), len - at);
-                    }
                     let weight = exp(log.mul_add(minus, leaky(score, slope)));
                     let positive = weight.where_positive(score);
                     (sum, positives) = (weight.mul_add(centre, sum), positive.mul_add(centre, positives));
-                    weight.store(all.as_mut_ptr().add(at));
-                    positive.store(share.as_mut_ptr().add(at));
+                    weight.store(weights.add(at));
+                    positive.store(share.add(at));
                 }
-                let [sum, positive, ..] = V::sums([sum, positives, sum, positives]);
+                let [sum, positive, ..] = V::sums([sum, positives, zero, zero]);
                 self.sums[h] = positive + self.slope * (sum - positive);
+                self.weights[h].set_len(len);
+                self.share[h].set_len(len);
             }
-            all.truncate(len);
-            share.truncate(len);
         }
     }
 }

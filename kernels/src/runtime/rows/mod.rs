@@ -656,7 +656,7 @@ mod tests {
                     .is_err()
             );
         }
-        assert!(std::panic::catch_unwind(|| f32::add_rows(&mut [0.0; 8], &x, 8, 0, &[0, 1], &[1.0])).is_err());
+        assert!(std::panic::catch_unwind(|| f32::add_rows(&mut [0.0; 8], &x, 8, 0, &[0, 1], &[1.0; 3])).is_err());
         f32::add_rows(&mut [0.0; 8], &[], 8, 0, &[], &[]);
         f32::add_rows(&mut [0.0; 8], &x, 0, 24, &[u32::MAX], &[1.0]);
     }
