@@ -186,7 +186,6 @@ fn forward<E: Storage>(
     positive: bool,
 ) -> GatForward<FlexTensor> {
     let (rows, width, heads) = (view.num_rows(), h_src.shape()[1], args.heads);
-    let channels = width / heads;
     let hs = flex::slice::<E>(h_src);
     let (s, t) = (ScoreTable::of(dst_score), ScoreTable::of(src_score));
     let row_entries = RowEntries::new(view, args.drop_edge);
