@@ -17,8 +17,7 @@ use crate::ops::dropout::Dropout;
 use crate::ops::head::HeadBackend;
 use crate::runtime::flex::{self, ROWS_PER_TASK, Storage, axpy, dot, with_storage};
 use crate::runtime::rows::{
-    Columns, EDGES_PER_BLOCK, Split, Unwritten, attention_weights, exp_all, leaky_relu, scores_of, weights_again,
-    zeroed,
+    Columns, EDGES_PER_BLOCK, Unwritten, attention_weights, exp_all, leaky_relu, scores_of, weights_again, zeroed,
 };
 
 impl GatBackend for Flex {
@@ -132,8 +131,13 @@ impl<'a> ScoreTable<'a> {
     }
 
     /// Those of the nodes `ids`.
-    fn column<'b>(&'b self, ids: &'b [u32], head: usize) -> Columns<'b> {
-        Columns { table: self.values, stride: self.columns, at: self.first + head, ids }
+    fn at<'b>(&'b self, ids: &'b [u32]) -> Columns<'b> {
+        Columns { table: self.values, stride: self.columns, at: self.first, ids }
+    }
+
+    /// Those of all heads.
+    fn row(&self, node: usize, heads: usize) -> &[f32] {
+        &self.values[node * self.columns + self.first..][..heads]
     }
 
     pub(super) fn get(&self, node: usize, head: usize) -> f32 {
@@ -182,7 +186,6 @@ fn forward<E: Storage>(
     positive: bool,
 ) -> GatForward<FlexTensor> {
     let (rows, width, heads) = (view.num_rows(), h_src.shape()[1], args.heads);
-    let channels = width / heads;
     let hs = flex::slice::<E>(h_src);
     let (s, t) = (ScoreTable::of(dst_score), ScoreTable::of(src_score));
     let row_entries = RowEntries::new(view, args.drop_edge);
@@ -214,9 +217,8 @@ fn forward<E: Storage>(
             let mut positive = positive.take().map(|(out, mass)| (out.open(), mass.open()));
             let mut row_edges = RowOfEdges::new(edge_width);
             let (mut acc, mut acc_positive) = (vec![0f32; width], vec![0f32; width]);
-            let (mut sources, mut scores) = (Vec::new(), Vec::new());
-            let (mut weights, mut share, mut split) =
-                (vec![Vec::new(); heads], vec![Vec::new(); heads], Split::default());
+            let (mut sources, mut scores) = (Vec::new(), vec![Vec::new(); heads]);
+            let (mut weights, mut share) = (vec![Vec::new(); heads], vec![Vec::new(); heads]);
             let mut factors = Factors::new(args.attention_dropout, heads);
             for (r, out_row) in out.chunks_mut(width).enumerate() {
                 let i = task * block + r;
@@ -230,12 +232,12 @@ fn forward<E: Storage>(
                 acc.fill(0.0);
                 acc_positive.fill(0.0);
                 let scored = if dst_score.whole { row_entries.node(i) } else { i };
+                scores_of(&mut scores, s.row(scored, heads), t.at(&sources));
                 for h in 0..heads {
-                    scores_of(&mut scores, s.get(scored, h), t.column(&sources, h));
                     if let Some(carried) = &carried {
-                        carried.add_scores(h, &row_edges, &mut scores);
+                        carried.add_scores(h, &row_edges, &mut scores[h]);
                     }
-                    let found = attention_weights(&mut scores, &mut weights[h], &mut share[h], args.negative_slope);
+                    let found = attention_weights(&mut scores[h], &mut weights[h], &mut share[h], args.negative_slope);
                     lse[r * heads + h] = if sources.is_empty() { f32::MAX } else { found.max + found.sum.ln() };
                     if let Some((_, mass)) = &mut positive {
                         mass[r * heads + h] = found.mass;
@@ -249,22 +251,14 @@ fn forward<E: Storage>(
                 if carried.is_some() {
                     edge_sums.put(r, &mut row_edges);
                 }
-                // All heads of a run of edges before the next run: the rows are in L1 then. In two parts whatever is
-                // asked for: the result is the same to the bit.
-                for run in runs(sources.len()) {
-                    for h in 0..heads {
-                        let (from, head) = (h * channels, h * channels..(h + 1) * channels);
-                        let (ids, weights) = (&sources[run.clone()], &weights[h][run.clone()]);
-                        split.divide(ids, weights, &share[h][run.clone()], &sources[run.end..]);
-                        let both = [&mut acc_positive[head.clone()], &mut acc[head]];
-                        E::add_split(both, hs, width, from, &split);
+                match &mut positive {
+                    Some((out_positive, _)) => {
+                        E::add_heads([&mut acc, &mut acc_positive], hs, &sources, [&weights, &share]);
+                        E::narrow(&acc_positive, &mut out_positive[r * width..(r + 1) * width]);
                     }
+                    None => E::add_heads([&mut acc], hs, &sources, [&weights]),
                 }
-                axpy(&mut acc, 1.0, &acc_positive);
                 E::narrow(&acc, out_row);
-                if let Some((out_positive, _)) = &mut positive {
-                    E::narrow(&acc_positive, &mut out_positive[r * width..(r + 1) * width]);
-                }
             }
         });
     let tensor = |values: Unwritten<E>| flex::tensor(values.written(), [rows, width]);
@@ -353,7 +347,7 @@ fn backward<E: Storage>(
     let dt_blocks = flex::slice_mut::<f32>(&mut dt).par_chunks_mut(block * columns);
     dt_blocks.zip(dh_blocks.par_iter_mut()).enumerate().for_each(|(task, (dt, dh))| {
         let (mut own, mut acc, mut acc_positive) = (vec![0f32; width], vec![0f32; width], vec![0f32; width]);
-        let (mut targets, mut split, mut score_gradient) = (Vec::new(), Split::default(), vec![0f32; heads]);
+        let (mut targets, mut centres) = (Vec::new(), vec![0f32; heads]);
         let (mut weights, mut share) = (vec![Vec::new(); heads], vec![Vec::new(); heads]);
         let mut factors = Factors::new(args.attention_dropout.map(Dropout::reverse), heads);
         for (r, row) in dt.chunks_mut(columns).enumerate() {
@@ -369,30 +363,20 @@ fn backward<E: Storage>(
             acc.fill(0.0);
             acc_positive.fill(0.0);
             let slope = |w: f32, positive: f32| positive + args.negative_slope * (w - positive);
+            let arriving = Columns { table: arrivals, stride: heads * arrival_columns(0), at: 0, ids: &targets };
+            weights_again([&mut weights, &mut share], &mut centres, t.row(j, heads), arriving, args.negative_slope);
             for h in 0..heads {
-                let columns = arrival_columns(0);
-                let arriving = Columns { table: arrivals, stride: heads * columns, at: h * columns, ids: &targets };
-                let (weights, share, slope) = (&mut weights[h], &mut share[h], args.negative_slope);
-                score_gradient[h] = -weights_again(weights, share, t.get(j, h), arriving, slope);
-                factors.apply(h, weights);
-                factors.apply(h, share);
+                factors.apply(h, &mut weights[h]);
+                factors.apply(h, &mut share[h]);
             }
-            for run in runs(targets.len()) {
-                for h in 0..heads {
-                    let (from, head) = (h * channels, h * channels..(h + 1) * channels);
-                    let (ids, next) = (&targets[run.clone()], &targets[run.end..]);
-                    split.divide(ids, &weights[h][run.clone()], &share[h][run.clone()], next);
-                    E::add_split([&mut acc_positive[head.clone()], &mut acc[head]], gs, width, from, &split);
-                }
-            }
-            axpy(&mut acc, 1.0, &acc_positive);
-            for (h, (dt, sum)) in row[t.first..].iter_mut().zip(&mut score_gradient).enumerate() {
+            E::add_heads([&mut acc, &mut acc_positive], gs, &targets, [&weights, &share]);
+            for (h, (dt, centre)) in row[t.first..].iter_mut().zip(&centres).enumerate() {
                 let head = h * channels..(h + 1) * channels;
                 let own = &own[head.clone()];
-                *sum += slope(dot(&acc[head.clone()], own), dot(&acc_positive[head.clone()], own));
-                *dt += *sum;
+                let sum = slope(dot(&acc[head.clone()], own), dot(&acc_positive[head.clone()], own)) - centre;
+                *dt += sum;
                 if let Some(attention) = attention {
-                    axpy(&mut acc[head.clone()], *sum, &attention[head]);
+                    axpy(&mut acc[head.clone()], sum, &attention[head]);
                 }
             }
             if let Some(dh) = dh {
@@ -449,7 +433,7 @@ fn vector_gradient<E: Storage>(
             products.resize(sources.len(), 0.0);
             let mut ds = 0.0;
             for run in runs(sources.len()) {
-                let ids = &sources[run.clone()];
+                let ids = &sources[run.start..];
                 E::dot_rows(&mut products[run.clone()], &own, x_src, width, 0, ids);
                 for (k, &j) in run.clone().zip(ids) {
                     let slope = if score(j) > 0.0 { 1.0 } else { args.negative_slope };

@@ -1,6 +1,6 @@
-//! Weights of a row of attention, one head at a time.
+//! Weights of a row of attention.
 
-use super::softmax::{Lanes, exp, greater, reduce};
+use super::softmax::{exp, greatest};
 use super::vector::{Kernel, MAX_LANES, Vector, dispatch};
 
 /// Columns of a table at rows: `table[ids[k] * stride + at ..]`.
@@ -13,26 +13,45 @@ pub(crate) struct Columns<'a> {
 }
 
 impl Columns<'_> {
-    /// Panics unless `width` columns of every row lie in the table, which makes [`Columns::get`] sound.
+    /// Panics unless `width` columns of every row lie in the table, which makes [`Columns::row`] sound.
     #[inline(always)]
     fn check(&self, width: usize) {
-        super::Rows::new(self.table, self.stride, self.at, self.ids).check(width);
+        super::Rows::new(self.table, self.stride, self.at, self.ids, self.ids.len()).check(width);
     }
 
+    /// Column `column` of the `k`-th row.
+    ///
     /// # Safety
-    /// [`Columns::check`] has passed for more than `column`, and `k < ids.len()`.
+    /// [`Columns::check`] has passed for at least `column`, and `k < ids.len()`.
     #[inline(always)]
-    unsafe fn get(&self, k: usize, column: usize) -> f32 {
+    unsafe fn row(&self, k: usize, column: usize) -> *const f32 {
         // SAFETY: by the contract.
-        unsafe { *self.table.get_unchecked(*self.ids.get_unchecked(k) as usize * self.stride + self.at + column) }
+        unsafe { self.table.as_ptr().add(*self.ids.get_unchecked(k) as usize * self.stride + self.at + column) }
+    }
+
+    /// Four columns from `column` on of the rows from the `k`-th on; `rest` stands for those that are not there.
+    ///
+    /// # Safety
+    /// That of [`Vector`]; [`Columns::check`] has passed for `column + 4`.
+    #[inline(always)]
+    unsafe fn four<V: Vector>(&self, k: usize, column: usize, rest: [f32; 4]) -> [V; 4] {
+        let mut rows = [rest.as_ptr(); MAX_LANES];
+        // SAFETY: by the contract.
+        unsafe {
+            for l in 0..V::LANES {
+                let row = self.row((k + l).min(self.ids.len() - 1), column);
+                rows[l] = if k + l < self.ids.len() { row } else { rest.as_ptr() };
+            }
+            V::columns(rows)
+        }
     }
 }
 
-/// `scores[k] = own + source[k]`
+/// `scores[h][k] = own[h] + source[k]` with the column of every head `h`.
 ///
 /// # Panics
 /// If a row does not lie in the table.
-pub(crate) fn scores_of(scores: &mut Vec<f32>, own: f32, source: Columns<'_>) {
+pub(crate) fn scores_of(scores: &mut [Vec<f32>], own: &[f32], source: Columns<'_>) {
     dispatch(Scores { scores, own, source });
 }
 
@@ -56,21 +75,27 @@ pub(crate) fn attention_weights(
     dispatch(SoftmaxRow { scores, weights, share, slope })
 }
 
-/// The weights of the edges out of a source again: `weights[k] = exp(leaky_relu(z_k) - l_k)` of the score
-/// `z_k = own + s_k`, and in `share` those of positive scores; returns `sum_k slope_k weights[k] c_k`. The columns of
-/// an edge are `s_k`, `l_k` and `c_k`, slopes are those of the leaky ReLU.
+/// The weights of the edges out of a source again, for every head: `weights[k] = exp(leaky_relu(z_k) - l_k)` of the
+/// score `z_k = own + s_k`, in `share` those of positive scores, and in `sums` `sum_k slope_k weights[k] c_k`. The
+/// columns of an edge are `s_k`, `l_k` and `c_k`, [`PER_HEAD`] for a head, slopes are those of the leaky ReLU.
 ///
 /// # Panics
 /// If a row does not lie in the table.
 pub(crate) fn weights_again(
-    weights: &mut Vec<f32>,
-    share: &mut Vec<f32>,
-    own: f32,
+    [weights, share]: [&mut [Vec<f32>]; 2],
+    sums: &mut [f32],
+    own: &[f32],
     arrivals: Columns<'_>,
     slope: f32,
-) -> f32 {
-    dispatch(Again { weights, share, own, arrivals, slope })
+) {
+    dispatch(Again { weights, share, sums, own, arrivals, slope });
 }
+
+/// Columns of [`weights_again`].
+const PER_HEAD: usize = 4;
+
+/// Those of an edge that has no weight.
+const NO_EDGE: [f32; PER_HEAD] = [0.0, f32::INFINITY, 0.0, 0.0];
 
 /// `z` where it is positive, `slope z` elsewhere.
 #[inline(always)]
@@ -78,22 +103,28 @@ pub(crate) fn leaky_relu(z: f32, slope: f32) -> f32 {
     if z > 0.0 { z } else { slope * z }
 }
 
-/// One number of all `values`, whole blocks of lanes: those of each lane in order, then the lanes.
+/// The same of every lane, for a slope of 1 at most.
+///
+/// # Safety
+/// That of [`Vector`].
 #[inline(always)]
-fn by_lanes(values: &[f32], first: f32, of: impl Fn(f32, f32) -> f32) -> f32 {
-    let mut lanes: Lanes = [first; MAX_LANES];
-    for block in values.as_chunks::<MAX_LANES>().0 {
-        for l in 0..MAX_LANES {
-            lanes[l] = of(block[l], lanes[l]);
-        }
-    }
-    reduce(lanes, of)
+unsafe fn leaky<V: Vector>(z: V, slope: V) -> V {
+    // SAFETY: by the contract.
+    unsafe { z.at_least(z.mul_add(slope, V::splat(0.0))) }
+}
+
+/// Room for `len` elements and a register behind them. Their number is set once they are written.
+#[inline(always)]
+fn room<V: Vector>(row: &mut Vec<f32>, len: usize) -> *mut f32 {
+    row.clear();
+    row.reserve(len + V::LANES);
+    row.as_mut_ptr()
 }
 
 /// [`scores_of`].
 struct Scores<'a> {
-    scores: &'a mut Vec<f32>,
-    own: f32,
+    scores: &'a mut [Vec<f32>],
+    own: &'a [f32],
     source: Columns<'a>,
 }
 
@@ -101,11 +132,26 @@ impl Kernel for Scores<'_> {
     type Output = ();
     #[inline(always)]
     unsafe fn run<V: Vector>(self) {
-        self.source.check(1);
-        self.scores.resize(self.source.ids.len(), 0.0);
-        for (k, score) in self.scores.iter_mut().enumerate() {
-            // SAFETY: just checked.
-            *score = self.own + unsafe { self.source.get(k, 0) };
+        let (heads, len) = (self.own.len(), self.source.ids.len());
+        assert_eq!(self.scores.len(), heads);
+        self.source.check(heads);
+        let four = heads / 4 * 4;
+        // SAFETY: columns are checked; all have room for a register behind `len` elements.
+        unsafe {
+            for h in (0..four).step_by(4) {
+                let scores = [0, 1, 2, 3].map(|c| room::<V>(&mut self.scores[h + c], len));
+                for at in (0..len).step_by(V::LANES) {
+                    let columns = self.source.four::<V>(at, h, [0.0; 4]);
+                    for c in 0..4 {
+                        columns[c].mul_add(V::splat(1.0), V::splat(self.own[h + c])).store(scores[c].add(at));
+                    }
+                }
+            }
+            for h in four..heads {
+                let scores = room::<V>(&mut self.scores[h], len);
+                (0..len).for_each(|k| scores.add(k).write(self.own[h] + *self.source.row(k, h)));
+            }
+            self.scores.iter_mut().for_each(|scores| scores.set_len(len));
         }
     }
 }
@@ -122,82 +168,87 @@ impl Kernel for SoftmaxRow<'_> {
     type Output = Softmax;
     #[inline(always)]
     unsafe fn run<V: Vector>(self) -> Softmax {
-        // What is behind the last score counts for nothing; blocks are whole with it.
-        let (len, whole) = (self.scores.len(), self.scores.len().next_multiple_of(MAX_LANES));
-        self.scores.resize(whole, f32::NEG_INFINITY);
-        self.weights.resize(whole, 0.0);
-        let (scores, weights) = (&self.scores[..whole], &mut self.weights[..whole]);
-        // Loops over a whole row become vector code in any case, those over lanes where they are short.
-        for (weight, &score) in weights.iter_mut().zip(scores) {
-            *weight = leaky_relu(score, self.slope);
+        let len = self.scores.len();
+        self.scores.reserve(V::LANES);
+        let scores = self.scores.as_mut_ptr();
+        let (weights, share) = (room::<V>(self.weights, len), room::<V>(self.share, len));
+        let blocks = || (0..len).step_by(V::LANES);
+        // SAFETY: by the contract; all have room for a register behind `len` elements.
+        unsafe {
+            let (zero, one, slope) = (V::splat(0.0), V::splat(1.0), V::splat(self.slope));
+            // The least number behind the last score is not above the greatest.
+            V::splat(f32::MIN).store(scores.add(len));
+            let mut max = V::splat(f32::MIN);
+            for at in blocks() {
+                let leaning = leaky(V::load(scores.add(at)), slope);
+                leaning.store(weights.add(at));
+                max = max.at_least(leaning);
+            }
+            let max = greatest(max);
+            // It has no weight, either.
+            V::splat(f32::NEG_INFINITY).store(weights.add(len));
+            let (mut sum, mut mass) = (zero, zero);
+            for at in blocks() {
+                let weight = exp(V::load(weights.add(at)).mul_add(one, V::splat(-max)));
+                let positive = weight.where_positive(V::load(scores.add(at)));
+                (sum, mass) = (weight.mul_add(one, sum), positive.mul_add(one, mass));
+                weight.store(weights.add(at));
+                positive.store(share.add(at));
+            }
+            let [sum, mass, ..] = V::sums([sum, mass, zero, zero]);
+            let scale = if len == 0 { 0.0 } else { 1.0 / sum };
+            for at in blocks() {
+                for row in [weights, share] {
+                    V::load(row.add(at)).mul_add(V::splat(scale), zero).store(row.add(at));
+                }
+            }
+            self.weights.set_len(len);
+            self.share.set_len(len);
+            Softmax { max, sum, mass: mass * scale }
         }
-        weights[len..].fill(f32::NEG_INFINITY);
-        let max = by_lanes(weights, f32::MIN, greater);
-        for weight in &mut *weights {
-            *weight = exp::<V>(*weight - max);
-        }
-        let sum = by_lanes(weights, 0.0, |a, b| a + b);
-        let scale = 1.0 / sum;
-        for weight in &mut *weights {
-            *weight *= scale;
-        }
-        self.share.resize(whole, 0.0);
-        for (share, (&weight, &score)) in self.share.iter_mut().zip(weights.iter().zip(scores)) {
-            *share = if score > 0.0 { weight } else { 0.0 };
-        }
-        let mass = by_lanes(self.share, 0.0, |a, b| a + b);
-        self.share.truncate(len);
-        self.scores.truncate(len);
-        self.weights.truncate(len);
-        Softmax { max, sum, mass }
     }
 }
 
 /// [`weights_again`].
 struct Again<'a> {
-    weights: &'a mut Vec<f32>,
-    share: &'a mut Vec<f32>,
-    own: f32,
+    weights: &'a mut [Vec<f32>],
+    share: &'a mut [Vec<f32>],
+    sums: &'a mut [f32],
+    own: &'a [f32],
     arrivals: Columns<'a>,
     slope: f32,
 }
 
 impl Kernel for Again<'_> {
-    type Output = f32;
+    type Output = ();
     #[inline(always)]
-    unsafe fn run<V: Vector>(self) -> f32 {
-        self.arrivals.check(3);
-        let len = self.arrivals.ids.len();
-        let whole = len.next_multiple_of(MAX_LANES);
-        self.weights.resize(whole, 0.0);
-        self.share.resize(whole, 0.0);
-        let mut sum: Lanes = [0.0; MAX_LANES];
-        let blocks = self.weights.as_chunks_mut::<MAX_LANES>().0.iter_mut();
-        for (block, (weights, share)) in blocks.zip(self.share.as_chunks_mut::<MAX_LANES>().0).enumerate() {
-            let first = block * MAX_LANES;
-            let edges = (len - first).min(MAX_LANES);
-            // What is behind the last edge has no weight.
-            let mut scores: Lanes = [0.0; MAX_LANES];
-            let mut logs: Lanes = [f32::INFINITY; MAX_LANES];
-            let mut centres: Lanes = [0.0; MAX_LANES];
-            for l in 0..edges {
-                // SAFETY: just checked.
-                unsafe {
-                    scores[l] = self.own + self.arrivals.get(first + l, 0);
-                    logs[l] = self.arrivals.get(first + l, 1);
-                    centres[l] = self.arrivals.get(first + l, 2);
+    unsafe fn run<V: Vector>(self) {
+        let (heads, len) = (self.own.len(), self.arrivals.ids.len());
+        assert!(self.weights.len() == heads && self.share.len() == heads && self.sums.len() == heads);
+        self.arrivals.check(PER_HEAD * heads);
+        for h in 0..heads {
+            let (weights, share) = (room::<V>(&mut self.weights[h], len), room::<V>(&mut self.share[h], len));
+            // SAFETY: by the contract; edges and columns are checked, and both have room for a register behind `len`
+            // elements.
+            unsafe {
+                let (own, slope) = (V::splat(self.own[h]), V::splat(self.slope));
+                let (zero, one, minus) = (V::splat(0.0), V::splat(1.0), V::splat(-1.0));
+                let (mut sum, mut positives) = (zero, zero);
+                for at in (0..len).step_by(V::LANES) {
+                    let [score, log, centre, _] = self.arrivals.four::<V>(at, PER_HEAD * h, NO_EDGE);
+                    let score = score.mul_add(one, own);
+                    let weight = exp(log.mul_add(minus, leaky(score, slope)));
+                    let positive = weight.where_positive(score);
+                    (sum, positives) = (weight.mul_add(centre, sum), positive.mul_add(centre, positives));
+                    weight.store(weights.add(at));
+                    positive.store(share.add(at));
                 }
-            }
-            for l in 0..MAX_LANES {
-                let weight = exp::<V>(leaky_relu(scores[l], self.slope) - logs[l]);
-                let positive = if scores[l] > 0.0 { weight } else { 0.0 };
-                sum[l] += (positive + self.slope * (weight - positive)) * centres[l];
-                (weights[l], share[l]) = (weight, positive);
+                let [sum, positive, ..] = V::sums([sum, positives, zero, zero]);
+                self.sums[h] = positive + self.slope * (sum - positive);
+                self.weights[h].set_len(len);
+                self.share[h].set_len(len);
             }
         }
-        self.weights.truncate(len);
-        self.share.truncate(len);
-        reduce(sum, |a, b| a + b)
     }
 }
 
@@ -225,7 +276,7 @@ mod tests {
                 let (mut scores, mut weights, mut share) = (vec![7.0; 5], vec![7.0; 90], vec![7.0; 20]);
                 // SAFETY: the instruction set is available.
                 let found = unsafe {
-                    run_on(isa, Scores { scores: &mut scores, own: 0.5, source: columns });
+                    run_on(isa, Scores { scores: std::slice::from_mut(&mut scores), own: &[0.5], source: columns });
                     let (scores, weights, share) = (&mut scores, &mut weights, &mut share);
                     run_on(isa, SoftmaxRow { scores, weights, share, slope })
                 };
@@ -239,9 +290,13 @@ mod tests {
                     assert_eq!(share[k], if z[k] > 0.0 { weights[k] } else { 0.0 });
                 }
                 close(found.mass, share.iter().map(|&s| f64::from(s)).sum());
-                let (weights, share) = (&mut weights, &mut share);
+                let (mut weights, mut share, mut sums) = ([weights], [share], [0.0]);
+                let (all, some, own) = (&mut weights, &mut share, &[0.5]);
                 // SAFETY: as above.
-                let sum = unsafe { run_on(isa, Again { weights, share, own: 0.5, arrivals: columns, slope }) };
+                unsafe {
+                    run_on(isa, Again { weights: all, share: some, sums: &mut sums, own, arrivals: columns, slope })
+                };
+                let ([weights], [share], [sum]) = (weights, share, sums);
                 let mut wanted = 0.0;
                 for k in 0..len {
                     let want = (leaky(z[k]) - at(k, 1)).exp();
@@ -262,9 +317,10 @@ mod tests {
         assert!(found.sum.is_finite() && weights.iter().all(|w| w.is_finite()));
         let outside = Columns { table: &[0.0; 8], stride: 4, at: 2, ids: &[1] };
         assert!(
-            std::panic::catch_unwind(|| scores_of(&mut Vec::new(), 0.0, Columns { ids: &[2], ..outside })).is_err()
+            std::panic::catch_unwind(|| scores_of(&mut [Vec::new()], &[0.0], Columns { ids: &[2], ..outside }))
+                .is_err()
         );
-        let again = || weights_again(&mut Vec::new(), &mut Vec::new(), 0.0, outside, 0.2);
+        let again = || weights_again([&mut [Vec::new()], &mut [Vec::new()]], &mut [0.0], &[0.0], outside, 0.2);
         assert!(std::panic::catch_unwind(again).is_err());
     }
 }

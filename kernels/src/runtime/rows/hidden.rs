@@ -15,7 +15,7 @@ pub(crate) fn hidden_rows<E: Element>(
     (values, projection): (&[f32], &[f32]),
     slope: f32,
 ) {
-    let rows = Rows::new(x, own.len(), 0, ids);
+    let rows = Rows::new(x, own.len(), 0, ids, ids.len());
     dispatch(HiddenRows { out, own, rows, values, projection, slope });
 }
 
@@ -48,14 +48,16 @@ impl<E: Element> Kernel for HiddenRows<'_, E> {
         assert_eq!(self.projection.len(), columns * width);
         assert_eq!(self.values.len(), num_rows * columns);
         self.rows.check(width);
-        let ahead = self.rows.bytes_ahead(width);
+        let far = self.rows.far();
         let whole = width / V::LANES * V::LANES;
         let (own, projection, out) = (self.own.as_ptr(), self.projection.as_ptr(), self.out.as_mut_ptr());
         // SAFETY: channels are below `width`, for which all lengths are checked.
         unsafe {
             let one = V::splat(1.0);
             for k in 0..num_rows {
-                self.rows.prefetch(k, ahead);
+                if far {
+                    self.rows.prefetch(k, 0, width);
+                }
                 let (row, values) = (self.rows.get(k, 0), self.values.as_ptr().add(k * columns));
                 let out = out.add(k * width);
                 for at in (0..whole).step_by(V::LANES) {
@@ -133,7 +135,7 @@ mod tests {
             };
             for isa in Isa::ALL.into_iter().filter(|isa| isa.available()) {
                 let mut out = vec![f32::NAN; ids.len() * width];
-                let rows = Rows::new(&stored, width, 0, &ids);
+                let rows = Rows::new(&stored, width, 0, &ids, ids.len());
                 let (values, projection, own) = (&values[..], &projection[..], &own[..]);
                 // SAFETY: the instruction set is available.
                 unsafe { run_on(isa, HiddenRows { out: &mut out, own, rows, values, projection, slope: 0.25 }) };

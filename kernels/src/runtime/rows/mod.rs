@@ -6,7 +6,6 @@
 #![allow(clippy::needless_range_loop, reason = "an index of lanes or registers runs over several arrays at once")]
 
 mod attention;
-mod divided;
 mod hidden;
 mod keep;
 mod softmax;
@@ -19,12 +18,11 @@ use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 use std::ops::Range;
 
 pub(crate) use attention::{Columns, attention_weights, leaky_relu, scores_of, weights_again};
-pub(crate) use divided::Split;
 pub(crate) use hidden::{hidden_rows, lean_rows};
 pub(crate) use keep::{KeepKey, keep_into};
 pub(crate) use softmax::{elu_all, exp_all, exp_weights};
-use sums::{AddSplit, SumRows};
-use vector::{EDGES_AHEAD, Element, load_first, store_first};
+use sums::SumRows;
+use vector::{EDGES_AHEAD, Element, MAX_LANES, load_first, store_first};
 pub(crate) use vector::{Kernel, Vector, dispatch};
 pub(crate) use zeroed::{Unwritten, in_blocks, zeroed};
 
@@ -41,15 +39,21 @@ pub(crate) trait Row: Element {
     }
 
     /// `acc[c] += sum_k weight[k] * x[ids[k] * stride + from + c]`, in an order of summation that depends on the
-    /// numbers of rows and channels only.
+    /// numbers of rows and channels only. What `ids` has behind the last weight are rows that may be next.
     ///
-    /// A call for the first head (`from == 0`) also requests the other heads of its rows. To find them in L1, call for
-    /// all heads on runs of [`EDGES_PER_BLOCK`] edges.
+    /// To find all heads of a row in L1, call for each of them on runs of [`EDGES_PER_BLOCK`] edges.
     ///
     /// # Panics
-    /// If a row does not lie in `x`, or lengths differ.
+    /// If a row does not lie in `x`, or there are more weights than ids.
     fn add_rows(acc: &mut [f32], x: &[Self], stride: usize, from: usize, ids: &[u32], weight: &[f32]) {
-        dispatch(AddRows { acc, rows: Rows::new(x, stride, from, ids), weight });
+        dispatch(AddRows { acc: [acc], rows: Rows::new(x, stride, from, ids, weight.len()), weights: [&[weight]] });
+    }
+
+    /// [`Row::add_rows`] for all heads, whose rows lie one behind another in every row of `x`, with several weights by
+    /// head at once: those `weights[s]` into `acc[s]`.
+    fn add_heads<const S: usize>(acc: [&mut [f32]; S], x: &[Self], ids: &[u32], weights: [&[Vec<f32>]; S]) {
+        let rows = Rows::new(x, acc[0].len(), 0, ids, weights[0][0].len());
+        dispatch(AddRows { acc, rows, weights });
     }
 
     /// [`Row::add_rows`] with weights of 1 and `from == 0`, into every row of `acc`: those of the `r`-th are the first
@@ -58,25 +62,22 @@ pub(crate) trait Row: Element {
         dispatch(SumRows { acc, x, stride, ids });
     }
 
-    /// [`Row::add_rows`] of the edges with positive scores into `acc[0]`, of the others into `acc[1]`.
-    fn add_split(acc: [&mut [f32]; 2], x: &[Self], stride: usize, from: usize, split: &Split) {
-        dispatch(AddSplit { acc, x, stride, from, split });
-    }
-
     /// Requests the rows that a sum over all channels of `ids` begins with: those after them are requested on the way.
     fn request_first(x: &[Self], stride: usize, ids: &[u32]) {
-        let rows = Rows::new(x, stride, 0, ids);
-        let bytes = rows.bytes_ahead(stride);
-        ids.iter().take(EDGES_AHEAD).for_each(|&id| rows.request(id, bytes));
+        let rows = Rows::new(x, stride, 0, ids, 0);
+        if rows.far() {
+            ids.iter().take(EDGES_AHEAD).for_each(|&id| rows.request(id, 0, stride));
+        }
     }
 
     /// `dots[k] = <own, x[ids[k] * stride + from ..]>` over `own.len()` channels, in an order of summation that depends
-    /// on their number only.
+    /// on their number only. What `ids` has behind the last product are rows that may be next.
     ///
     /// # Panics
-    /// If a row does not lie in `x`, or lengths differ.
+    /// If a row does not lie in `x`, or there are more products than ids.
     fn dot_rows(dots: &mut [f32], own: &[f32], x: &[Self], stride: usize, from: usize, ids: &[u32]) {
-        dispatch(DotRows { dots, own, rows: Rows::new(x, stride, from, ids) });
+        let rows = Rows::new(x, stride, from, ids, dots.len());
+        dispatch(DotRows { dots, own, rows });
     }
 }
 
@@ -108,8 +109,9 @@ impl<S: Element, D: Element> Kernel for Convert<'_, S, D> {
     }
 }
 
-/// Edges whose rows stay in L1 while their channels are gone through in several passes: 32 KiB of 128 channels of f32.
-pub(crate) const EDGES_PER_BLOCK: usize = 64;
+/// Edges whose rows stay in L1 while their channels are gone through in several passes: 8 KiB of 128 channels of f32,
+/// beside as many that are on their way.
+pub(crate) const EDGES_PER_BLOCK: usize = EDGES_AHEAD;
 
 /// The ids of rows that lie one behind another.
 pub(crate) const fn consecutive<const N: usize>() -> [u32; N] {
@@ -137,9 +139,10 @@ struct Rows<'a, E> {
 }
 
 impl<'a, E: Element> Rows<'a, E> {
+    /// Those of the first `count` of the ids.
     #[inline(always)]
-    fn new(x: &'a [E], stride: usize, from: usize, ids: &'a [u32]) -> Self {
-        Self { x, stride, from, ids, ahead: ids }
+    fn new(x: &'a [E], stride: usize, from: usize, ids: &'a [u32], count: usize) -> Self {
+        Self { x, stride, from, ids: &ids[..count], ahead: ids }
     }
 
     /// Panics unless `width` channels of every row lie in the matrix, which makes [`Rows::get`] sound.
@@ -151,12 +154,10 @@ impl<'a, E: Element> Rows<'a, E> {
         assert!(fits || self.ids.is_empty(), "channels of row {last} lie outside of the matrix");
     }
 
-    /// How many bytes of a row to request for sums over `width` channels: those of all heads with the first; none where
-    /// the whole matrix is near.
+    /// Whether rows are worth a request.
     #[inline(always)]
-    fn bytes_ahead(&self, width: usize) -> usize {
-        let far = size_of_val(self.x) > NEAR_BYTES;
-        if far && self.from == 0 { self.stride.max(width).min(self.x.len()) * size_of::<E>() } else { 0 }
+    fn far(&self) -> bool {
+        size_of_val(self.x) > NEAR_BYTES
     }
 
     /// Channel `at` of the `k`-th row.
@@ -169,19 +170,19 @@ impl<'a, E: Element> Rows<'a, E> {
         unsafe { self.x.as_ptr().add(*self.ids.get_unchecked(k) as usize * self.stride + self.from + at) }
     }
 
-    /// Requests the first `bytes` of the row that comes [`EDGES_AHEAD`] of the `k`-th.
+    /// Requests `count` channels from `at` on of the row that comes [`EDGES_AHEAD`] of the `k`-th.
     #[inline(always)]
-    fn prefetch(&self, k: usize, bytes: usize) {
+    fn prefetch(&self, k: usize, at: usize, count: usize) {
         if let Some(&id) = self.ahead.get(k + EDGES_AHEAD) {
-            self.request(id, bytes);
+            self.request(id, at, count);
         }
     }
 
-    /// Requests the first `bytes` of a row.
+    /// Requests `count` channels of a row from `at` on.
     #[inline(always)]
-    fn request(&self, id: u32, bytes: usize) {
-        let row = self.x.as_ptr().wrapping_add(id as usize * self.stride).cast::<i8>();
-        for byte in (0..bytes).step_by(64) {
+    fn request(&self, id: u32, at: usize, count: usize) {
+        let row = self.x.as_ptr().wrapping_add(id as usize * self.stride + self.from + at).cast::<i8>();
+        for byte in (0..count * size_of::<E>()).step_by(64) {
             #[cfg(target_arch = "x86_64")]
             // SAFETY: a hint, which no address makes fault.
             unsafe {
@@ -194,40 +195,39 @@ impl<'a, E: Element> Rows<'a, E> {
 }
 
 /// Factors of rows.
-trait Weights: Copy {
+trait Weights {
     /// Panics unless there is one for every of `count` rows, which makes [`Weights::get`] sound.
-    fn check(self, count: usize);
+    fn check(&self, count: usize);
 
     /// That of the `k`-th row, in all lanes.
     ///
     /// # Safety
     /// That of [`Vector`]; `k` is below a count that [`Weights::check`] has passed.
-    unsafe fn get<V: Vector>(self, k: usize) -> V;
+    unsafe fn get<V: Vector>(&self, k: usize) -> V;
 }
 
-impl Weights for &[f32] {
+impl<T: AsRef<[f32]>> Weights for T {
     #[inline(always)]
-    fn check(self, count: usize) {
-        assert_eq!(self.len(), count);
+    fn check(&self, count: usize) {
+        assert_eq!(self.as_ref().len(), count);
     }
 
     #[inline(always)]
-    unsafe fn get<V: Vector>(self, k: usize) -> V {
+    unsafe fn get<V: Vector>(&self, k: usize) -> V {
         // SAFETY: by the contract.
-        unsafe { V::splat(*self.get_unchecked(k)) }
+        unsafe { V::splat(*self.as_ref().get_unchecked(k)) }
     }
 }
 
 /// The factor 1 of all rows.
-#[derive(Clone, Copy)]
 struct Ones;
 
 impl Weights for Ones {
     #[inline(always)]
-    fn check(self, _: usize) {}
+    fn check(&self, _: usize) {}
 
     #[inline(always)]
-    unsafe fn get<V: Vector>(self, _: usize) -> V {
+    unsafe fn get<V: Vector>(&self, _: usize) -> V {
         // SAFETY: that of this function.
         unsafe { V::splat(1.0) }
     }
@@ -250,131 +250,174 @@ unsafe fn sum_of_sums<V: Vector>(sums: [V; APART]) -> V {
     }
 }
 
-/// [`Row::add_rows`].
-struct AddRows<'a, E, W> {
-    acc: &'a mut [f32],
+/// [`Row::add_heads`] over some channels of the rows.
+struct AddRows<'a, E, W, const S: usize> {
+    acc: [&'a mut [f32]; S],
     rows: Rows<'a, E>,
-    weight: W,
+    /// By head.
+    weights: [&'a [W]; S],
 }
 
-impl<E: Element, W: Weights> Kernel for AddRows<'_, E, W> {
+impl<E: Element, W: Weights, const S: usize> Kernel for AddRows<'_, E, W, S> {
     type Output = ();
     #[inline(always)]
     unsafe fn run<V: Vector>(mut self) {
-        let (width, num_edges) = (self.acc.len(), self.rows.ids.len());
-        self.weight.check(num_edges);
+        let (width, heads, num_edges) = (self.acc[0].len(), self.weights[0].len(), self.rows.ids.len());
+        for s in 0..S {
+            assert!(self.acc[s].len() == width && self.weights[s].len() == heads);
+            self.weights[s].iter().for_each(|weight| weight.check(num_edges));
+        }
         self.rows.check(width);
-        let bytes_ahead = self.rows.bytes_ahead(width);
-        for start in (0..num_edges).step_by(EDGES_PER_BLOCK) {
-            let edges = start..num_edges.min(start + EDGES_PER_BLOCK);
-            let mut at = 0;
-            // SAFETY: lengths are checked, and a tile is given no more channels than are left.
-            unsafe {
-                while width - at >= V::LANES {
-                    let edges = edges.clone();
-                    // The first pass over the edges of a block requests what the others need, too.
-                    let ahead = if at == 0 { bytes_ahead } else { 0 };
-                    at += match (width - at) / V::LANES {
-                        8.. => self.tile::<V, 8>(at, edges, ahead),
-                        4.. => self.tile::<V, 4>(at, edges, ahead),
-                        2.. => self.tile::<V, 2>(at, edges, ahead),
-                        _ => self.tile::<V, 1>(at, edges, ahead),
-                    };
-                }
-                let ahead = if at == 0 { bytes_ahead } else { 0 };
-                match width - at {
-                    0 => {}
-                    left if left <= <V::Half as Vector>::Half::LANES => {
-                        self.tail::<<V::Half as Vector>::Half>(at, edges, ahead);
+        let far = self.rows.far();
+        let channels = width / heads;
+        let one_pass = heads == 1 && channels <= V::LANES * most_registers::<V>(S, channels / V::LANES);
+        // All channels of a block before the next: its rows are in L1 then.
+        let block = if one_pass { num_edges.max(1) } else { EDGES_PER_BLOCK };
+        for start in (0..num_edges).step_by(block) {
+            let edges = start..num_edges.min(start + block);
+            for h in 0..heads {
+                let weights = self.weights.map(|weights| &weights[h]);
+                let (mut at, end) = (h * channels, (h + 1) * channels);
+                // SAFETY: lengths are checked, and a tile is given no more channels than are left.
+                unsafe {
+                    while end - at >= V::LANES {
+                        let edges = edges.clone();
+                        at += match most_registers::<V>(S, (end - at) / V::LANES) {
+                            8 => self.tile::<V, 8>(at, weights, edges, far),
+                            4 => self.tile::<V, 4>(at, weights, edges, far),
+                            2 => self.tile::<V, 2>(at, weights, edges, far),
+                            _ => self.tile::<V, 1>(at, weights, edges, far),
+                        };
                     }
-                    left if left <= V::Half::LANES => self.tail::<V::Half>(at, edges, ahead),
-                    _ => self.tail::<V>(at, edges, ahead),
+                    match end - at {
+                        0 => {}
+                        left if left <= <V::Half as Vector>::Half::LANES => {
+                            self.tail::<<V::Half as Vector>::Half>(at..end, weights, edges.clone(), far);
+                        }
+                        left if left <= V::Half::LANES => self.tail::<V::Half>(at..end, weights, edges.clone(), far),
+                        _ => self.tail::<V>(at..end, weights, edges.clone(), far),
+                    }
                 }
             }
         }
     }
 }
 
-impl<E: Element, W: Weights> AddRows<'_, E, W> {
-    /// Sums `N` registers of channels from `at` on over `edges`; returns how many channels these are. Requests
-    /// `ahead` bytes of later rows.
+/// How many registers of a row to go through at a time where `left` of them are left and there are `sums` for each.
+#[inline(always)]
+fn most_registers<V: Vector>(sums: usize, left: usize) -> usize {
+    match left {
+        // With AVX2 there are 16 in all.
+        8.. if sums == 1 || V::LANES == MAX_LANES => 8,
+        4.. => 4,
+        2.. => 2,
+        _ => 1,
+    }
+}
+
+impl<E: Element, W: Weights, const S: usize> AddRows<'_, E, W, S> {
+    /// Sums `N` registers of channels from `at` on over `edges`; returns how many channels these are. Where rows are
+    /// `far`, requests the same channels of later ones.
     ///
     /// # Safety
     /// That of [`Kernel::run`], where the lengths are checked.
     #[inline(always)]
-    unsafe fn tile<V: Vector, const N: usize>(&mut self, at: usize, edges: Range<usize>, ahead: usize) -> usize {
+    unsafe fn tile<V: Vector, const N: usize>(
+        &mut self,
+        at: usize,
+        weights: [&W; S],
+        edges: Range<usize>,
+        far: bool,
+    ) -> usize {
         // SAFETY: so many channels are left of every accumulator and row.
         unsafe {
-            let mut sums = [V::splat(0.0); N];
-            for n in 0..N {
-                sums[n] = V::load(self.acc.as_ptr().add(at + n * V::LANES));
+            let mut sums = [[V::splat(0.0); N]; S];
+            for s in 0..S {
+                for n in 0..N {
+                    sums[s][n] = V::load(self.acc[s].as_ptr().add(at + n * V::LANES));
+                }
             }
             for k in edges {
-                if ahead > 0 {
-                    self.rows.prefetch(k, ahead);
+                if far {
+                    self.rows.prefetch(k, at, N * V::LANES);
                 }
                 let row = self.rows.get(k, at);
-                let weight: V = self.weight.get(k);
+                let mut weight = [V::splat(0.0); S];
+                for s in 0..S {
+                    weight[s] = weights[s].get(k);
+                }
                 for n in 0..N {
-                    sums[n] = E::load::<V>(row.add(n * V::LANES)).mul_add(weight, sums[n]);
+                    let v = E::load::<V>(row.add(n * V::LANES));
+                    for s in 0..S {
+                        sums[s][n] = v.mul_add(weight[s], sums[s][n]);
+                    }
                 }
             }
-            for n in 0..N {
-                sums[n].store(self.acc.as_mut_ptr().add(at + n * V::LANES));
+            for s in 0..S {
+                for n in 0..N {
+                    sums[s][n].store(self.acc[s].as_mut_ptr().add(at + n * V::LANES));
+                }
             }
         }
         N * V::LANES
     }
 
-    /// Sums the last channels, from `at` on, no more than a register has. Requests `ahead` bytes of later rows.
+    /// Sums `channels`, no more than a register has. Where rows are `far`, requests the same channels of later ones.
     ///
     /// # Safety
     /// That of [`Kernel::run`], where the lengths are checked.
     #[inline(always)]
-    unsafe fn tail<V: Vector>(&mut self, at: usize, edges: Range<usize>, ahead: usize) {
-        let count = self.acc.len() - at;
+    unsafe fn tail<V: Vector>(&mut self, channels: Range<usize>, weights: [&W; S], edges: Range<usize>, far: bool) {
+        let (at, count) = (channels.start, channels.len());
         // What is left fills the register, so no load of it leaves the matrix.
         let room = if count == V::LANES { 1 } else { V::LANES };
         let last = self.rows.x.as_ptr().wrapping_add((self.rows.x.len() + 1).saturating_sub(room));
         // SAFETY: so many channels are left of every accumulator and row.
         unsafe {
-            let mut sums = [V::splat(0.0); APART];
-            sums[0] = load_first(self.acc.as_ptr().add(at), count);
+            let mut sums = [[V::splat(0.0); APART]; S];
+            for s in 0..S {
+                sums[s][0] = load_first(self.acc[s].as_ptr().add(at), count);
+            }
             let whole = edges.start + edges.len() / APART * APART;
             for first in (edges.start..whole).step_by(APART) {
                 for u in 0..APART {
-                    self.add_tail(&mut sums[u], first + u, at, (count, last), ahead);
+                    self.add_tail(&mut sums, u, weights, first + u, (at, count, last), far);
                 }
             }
             for k in whole..edges.end {
-                self.add_tail(&mut sums[0], k, at, (count, last), ahead);
+                self.add_tail(&mut sums, 0, weights, k, (at, count, last), far);
             }
-            store_first(sum_of_sums(sums), self.acc.as_mut_ptr().add(at), count);
+            for s in 0..S {
+                store_first(sum_of_sums(sums[s]), self.acc[s].as_mut_ptr().add(at), count);
+            }
         }
     }
 
-    /// Adds `count` channels of one row to sums of their own; from `last` on a whole register would leave the matrix.
+    /// Adds `count` channels of one row to the `u`-th sums; from `last` on a whole register would leave the matrix.
     ///
     /// # Safety
     /// That of [`AddRows::tail`].
     #[inline(always)]
     unsafe fn add_tail<V: Vector>(
         &self,
-        sum: &mut V,
+        sums: &mut [[V; APART]; S],
+        u: usize,
+        weights: [&W; S],
         k: usize,
-        at: usize,
-        (count, last): (usize, *const E),
-        ahead: usize,
+        (at, count, last): (usize, usize, *const E),
+        far: bool,
     ) {
         // SAFETY: by the contract.
         unsafe {
-            if ahead > 0 {
-                self.rows.prefetch(k, ahead);
+            if far {
+                self.rows.prefetch(k, at, count);
             }
             let row = self.rows.get(k, at);
             // A whole register where the matrix goes on for so long: the lanes behind the row are not stored.
             let v = if row < last { E::load::<V>(row) } else { load_first::<V, E>(row, count) };
-            *sum = v.mul_add(self.weight.get(k), *sum);
+            for s in 0..S {
+                sums[s][u] = v.mul_add(weights[s].get(k), sums[s][u]);
+            }
         }
     }
 }
@@ -411,14 +454,16 @@ impl<E: Element> DotRows<'_, E> {
         let (width, num_edges) = (self.own.len(), self.rows.ids.len());
         assert_eq!(self.dots.len(), num_edges);
         self.rows.check(width);
-        let ahead = self.rows.bytes_ahead(width);
+        let far = self.rows.far();
         let own = self.own.as_ptr();
         for (block, dots) in self.dots.chunks_mut(R).enumerate() {
             // SAFETY: channels are below `width`, the length of `own`, for which the rows are checked.
             unsafe {
                 let mut row = [std::ptr::null(); R];
                 for r in 0..R {
-                    self.rows.prefetch(block * R + r, ahead);
+                    if far {
+                        self.rows.prefetch(block * R + r, 0, width);
+                    }
                     // The last block repeats its last row.
                     row[r] = self.rows.get((block * R + r).min(num_edges - 1), 0);
                 }
@@ -496,14 +541,10 @@ mod tests {
             for (stride, from) in [(width, 0), (width + 5, 3), (2 * width, width)] {
                 let (x, wide) = matrix::<E>(ROWS * stride);
                 let ids = ids(num_edges, ROWS);
-                let rows = Rows::new(&x, stride, from, &ids);
+                let rows = Rows::new(&x, stride, from, &ids, num_edges);
                 let at = |k: usize, c: usize| wide[ids[k] as usize * stride + from + c];
                 let w0 = numbers(num_edges, 2);
-                // The edges of positive weights, and the others.
-                let share: Vec<f32> = w0.iter().map(|w| w.max(0.0)).collect();
-                let rest: Vec<f32> = w0.iter().map(|w| w.min(0.0)).collect();
-                let mut split = Split::default();
-                split.divide(&ids, &w0, &share, &[39, 0]);
+                let w1 = numbers(num_edges, 3);
                 let start = numbers(width, 4);
                 let sum = |w: &[f32], c: usize| {
                     f64::from(start[c]) + (0..num_edges).map(|k| f64::from(w[k]) * at(k, c)).sum::<f64>()
@@ -516,11 +557,11 @@ mod tests {
                     let mut in_rows = vec![0f32; 2 * stride];
                     // SAFETY: the instruction set is available.
                     unsafe {
-                        run_on(isa, AddRows { acc: &mut once, rows, weight: &w0[..] });
+                        run_on(isa, AddRows { acc: [&mut once], rows, weights: [&[&w0[..]]] });
                         let acc = [&mut first[..], &mut second];
-                        run_on(isa, AddSplit { acc, x: &x[..], stride, from, split: &split });
-                        run_on(isa, AddRows { acc: &mut plain, rows, weight: Ones });
-                        run_on(isa, AddRows { acc: &mut ones, rows, weight: &ones_of[..] });
+                        run_on(isa, AddRows { acc, rows, weights: [&[&w0[..]], &[&w1]] });
+                        run_on(isa, AddRows { acc: [&mut plain], rows, weights: [&[Ones]] });
+                        run_on(isa, AddRows { acc: [&mut ones], rows, weights: [&[&ones_of[..]]] });
                         let few = num_edges / 2;
                         let of_row = |r: usize| if r == 0 { (&ids[..], few) } else { (&ids[few..], num_edges - few) };
                         run_on(isa, SumRows { acc: &mut in_rows, x: &x[..], stride, ids: of_row });
@@ -530,15 +571,15 @@ mod tests {
                     if stride == width {
                         // Sums of one call and of a call for each row are the same to the bit.
                         let (mut alone, few) = (vec![0f32; width], num_edges / 2);
-                        let rows = Rows::new(&x, stride, from, &ids[few..]);
+                        let rows = Rows::new(&x, stride, from, &ids[few..], num_edges - few);
                         // SAFETY: as above.
-                        unsafe { run_on(isa, AddRows { acc: &mut alone, rows, weight: Ones }) };
+                        unsafe { run_on(isa, AddRows { acc: [&mut alone], rows, weights: [&[Ones]] }) };
                         assert_eq!(alone, in_rows[width..]);
                     }
                     for c in 0..width {
                         close(once[c], sum(&w0, c), num_edges);
-                        close(first[c], sum(&share, c), num_edges);
-                        close(second[c], sum(&rest, c), num_edges);
+                        close(first[c], sum(&w0, c), num_edges);
+                        close(second[c], sum(&w1, c), num_edges);
                         let both = in_rows[from + c] + in_rows[stride + from + c];
                         close(both, sum(&ones_of, c) - f64::from(start[c]), num_edges);
                     }
@@ -560,13 +601,13 @@ mod tests {
     #[test]
     fn the_public_functions_reach_the_kernels() {
         let (x, ids) = ([1f32, 2.0, 3.0, 4.0, 5.0, 6.0], [2u32, 0]);
-        let (mut acc, mut rest, mut dots) = ([1f32], [0f32], [0f32; 2]);
+        let (mut acc, mut dots) = ([1f32], [0f32; 2]);
         f32::add_rows(&mut acc, &x, 2, 1, &ids, &[10.0, 1.0]);
         assert_eq!(acc, [63.0]);
-        let mut split = Split::default();
-        split.divide(&ids, &[1.0, 2.0], &[1.0, 0.0], &[]);
-        f32::add_split([&mut acc, &mut rest], &x, 2, 0, &split);
-        assert_eq!((acc, rest), ([68.0], [2.0]));
+        let (mut all, mut some) = ([1f32, 0.0], [0f32; 2]);
+        let weights = [vec![10.0, 1.0], vec![0.0, 3.0]];
+        f32::add_heads([&mut all, &mut some], &x, &ids, [&weights, &[vec![1.0, 0.0], vec![0.0; 2]]]);
+        assert_eq!((all, some), ([52.0, 6.0], [5.0, 0.0]));
         let mut sums = [0f32; 4];
         f32::sum_rows(&mut sums, &x, 2, |r| (&ids, 2 - r));
         assert_eq!(sums, [6.0, 8.0, 5.0, 6.0]);
@@ -615,7 +656,7 @@ mod tests {
                     .is_err()
             );
         }
-        assert!(std::panic::catch_unwind(|| f32::add_rows(&mut [0.0; 8], &x, 8, 0, &[0, 1], &[1.0])).is_err());
+        assert!(std::panic::catch_unwind(|| f32::add_rows(&mut [0.0; 8], &x, 8, 0, &[0, 1], &[1.0; 3])).is_err());
         f32::add_rows(&mut [0.0; 8], &[], 8, 0, &[], &[]);
         f32::add_rows(&mut [0.0; 8], &x, 0, 24, &[u32::MAX], &[1.0]);
     }

@@ -1,6 +1,6 @@
 //! Exponentials of scores.
 
-use super::vector::{Kernel, MAX_LANES, Vector, dispatch};
+use super::vector::{Kernel, MAX_LANES, Vector, dispatch, load_first, store_first};
 
 /// Turns the scores of a softmax row into unnormalised weights, `v = exp(v - max)`; returns `(max, sum)`, which is
 /// `(f32::MIN, 0)` when there are none.
@@ -10,128 +10,108 @@ pub(crate) fn exp_weights(values: &mut [f32]) -> (f32, f32) {
 
 /// `v = exp(v)`: relative error below 2e-7 from -87.3 to 88.3, 0 below and infinity above; NaN of NaN only.
 pub(crate) fn exp_all(values: &mut [f32]) {
-    dispatch(ExpAll { values });
+    dispatch(OnEach::<false> { values });
 }
 
 /// `v = v` above 0, `exp(v) - 1` elsewhere: relative error below 2e-7, NaN of NaN only. A value has the same result
 /// wherever it stands.
 pub(crate) fn elu_all(values: &mut [f32]) {
-    dispatch(EluAll { values });
+    dispatch(OnEach::<true> { values });
 }
 
-/// `2^n` and `exp(r) - 1` of `x = n ln 2 + r` with `|r| <= ln 2 / 2`, without a branch, so that loops over it become
-/// vector code.
+/// `2^n` and `exp(r) - 1` of `x = n ln 2 + r` with `|r| <= ln 2 / 2`, for `n` from -127 to 128.
 ///
-/// The polynomial is that of Cephes, the factor `2^n` is put together from bits. `ln 2` comes in two parts; the product
-/// of the first with `n` is exact.
+/// The polynomial is that of Cephes. `ln 2` comes in two parts; the product of the first with `n` is exact.
+///
+/// # Safety
+/// That of [`Vector`].
 #[inline(always)]
-fn exp_parts<V: Vector>(x: f32) -> (f32, f32) {
-    // Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits.
+unsafe fn exp_parts<V: Vector>(x: V) -> (V, V) {
+    // Adding 1.5 * 2^23 rounds to an integer.
     const ROUND: f32 = 12_582_912.0;
-    let shifted = V::scalar_mul_add(x, std::f32::consts::LOG2_E, ROUND);
-    let n = shifted - ROUND;
-    let r = V::scalar_mul_add(n, -0.693_359_4, x);
-    let r = V::scalar_mul_add(n, 2.121_944_4e-4, r);
-    let mut p = 1.987_569_2e-4;
-    for coefficient in [1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5] {
-        p = V::scalar_mul_add(p, r, coefficient);
+    // SAFETY: by the contract.
+    unsafe {
+        let shifted = x.mul_add(V::splat(std::f32::consts::LOG2_E), V::splat(ROUND));
+        let n = shifted.mul_add(V::splat(1.0), V::splat(-ROUND));
+        let r = n.mul_add(V::splat(-0.693_359_4), x);
+        let r = n.mul_add(V::splat(2.121_944_4e-4), r);
+        let mut p = V::splat(1.987_569_2e-4);
+        for coefficient in [1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5] {
+            p = p.mul_add(r, V::splat(coefficient));
+        }
+        (shifted.power_of_two(), p.mul_add(r.mul_add(r, V::splat(0.0)), r))
     }
-    (f32::from_bits(shifted.to_bits().wrapping_add(127) << 23), V::scalar_mul_add(p, r * r, r))
 }
 
 /// `exp(x)`
+///
+/// # Safety
+/// That of [`Vector`].
 #[inline(always)]
-pub(super) fn exp<V: Vector>(x: f32) -> f32 {
-    let (scale, p) = exp_parts::<V>(x);
-    // Outside of the range of n the scale is nonsense. Comparisons with NaN are false and let it through.
-    let y = if x < -87.336_54 { 0.0 } else { (p + 1.0) * scale };
-    if x > 88.376_26 { f32::INFINITY } else { y }
-}
-
-/// `x` above 0, `exp(x) - 1` elsewhere, which is `2^n (exp(r) - 1) + (2^n - 1)`.
-#[inline(always)]
-fn elu<V: Vector>(x: f32) -> f32 {
-    // Far below 0 the result is -1, and n must not leave its range.
-    let (scale, p) = exp_parts::<V>(if x < -80.0 { -80.0 } else { x });
-    let below = V::scalar_mul_add(scale, p, scale - 1.0);
-    if x > 0.0 { x } else { below }
-}
-
-/// Lanes of the loops left to the compiler to vectorise. It may not change the order of f32 sums: each lane has its
-/// own.
-pub(super) type Lanes = [f32; MAX_LANES];
-
-/// The last values, followed by what counts for nothing in a softmax.
-#[inline(always)]
-fn padded(tail: &[f32]) -> Lanes {
-    let mut lanes = [f32::NEG_INFINITY; MAX_LANES];
-    lanes[..tail.len()].copy_from_slice(tail);
-    lanes
-}
-
-/// `v = exp(v - shift)`.
-#[inline(always)]
-fn exp_lanes<V: Vector>(lanes: &mut Lanes, shift: f32) {
-    for v in lanes {
-        *v = exp::<V>(*v - shift);
+pub(super) unsafe fn exp<V: Vector>(x: V) -> V {
+    // SAFETY: by the contract.
+    unsafe {
+        // At the ends the power of two is 0 and infinity.
+        let (scale, p) = exp_parts(x.at_least(V::splat(-88.0)).at_most(V::splat(88.7)));
+        p.mul_add(V::splat(1.0), V::splat(1.0)).mul_add(scale, V::splat(0.0))
     }
 }
 
-/// One number of all lanes, by halves.
+/// `x` above 0, `exp(x) - 1` elsewhere, which is `2^n (exp(r) - 1) + (2^n - 1)`.
+///
+/// # Safety
+/// That of [`Vector`].
 #[inline(always)]
-pub(super) fn reduce(mut lanes: Lanes, of: impl Fn(f32, f32) -> f32) -> f32 {
+unsafe fn elu<V: Vector>(x: V) -> V {
+    // SAFETY: by the contract.
+    unsafe {
+        let (zero, one) = (V::splat(0.0), V::splat(1.0));
+        // Far below 0 the result is -1. Above it the exponential is 1 to the bit.
+        let (scale, p) = exp_parts(x.at_most(zero).at_least(V::splat(-80.0)));
+        let below = scale.mul_add(p, scale.mul_add(one, V::splat(-1.0)));
+        x.at_least(zero).mul_add(one, below)
+    }
+}
+
+/// Numbers of a register, and room for those of the longest.
+pub(super) type Lanes = [f32; MAX_LANES];
+
+/// The greatest lane.
+///
+/// # Safety
+/// That of [`Vector`].
+#[inline(always)]
+pub(super) unsafe fn greatest<V: Vector>(of: V) -> f32 {
+    let mut lanes: Lanes = [f32::MIN; MAX_LANES];
+    // SAFETY: by the contract.
+    unsafe { of.store(lanes.as_mut_ptr()) };
     let mut half = MAX_LANES / 2;
     while half > 0 {
         for l in 0..half {
-            lanes[l] = of(lanes[l], lanes[l + half]);
+            lanes[l] = if lanes[l + half] > lanes[l] { lanes[l + half] } else { lanes[l] };
         }
         half /= 2;
     }
     lanes[0]
 }
 
-/// The greater; unlike `f32::max` one instruction.
-#[inline(always)]
-pub(super) fn greater(a: f32, b: f32) -> f32 {
-    if a > b { a } else { b }
-}
-
-/// [`exp_all`].
-struct ExpAll<'a> {
+/// [`exp_all`], or [`elu_all`].
+struct OnEach<'a, const ELU: bool> {
     values: &'a mut [f32],
 }
 
-impl Kernel for ExpAll<'_> {
+impl<const ELU: bool> Kernel for OnEach<'_, ELU> {
     type Output = ();
     #[inline(always)]
     unsafe fn run<V: Vector>(self) {
-        let (blocks, tail) = self.values.as_chunks_mut::<MAX_LANES>();
-        for block in blocks {
-            exp_lanes::<V>(block, 0.0);
-        }
-        let mut last = padded(tail);
-        exp_lanes::<V>(&mut last, 0.0);
-        tail.copy_from_slice(&last[..tail.len()]);
-    }
-}
-
-/// [`elu_all`].
-struct EluAll<'a> {
-    values: &'a mut [f32],
-}
-
-impl Kernel for EluAll<'_> {
-    type Output = ();
-    #[inline(always)]
-    unsafe fn run<V: Vector>(self) {
-        let (blocks, tail) = self.values.as_chunks_mut::<MAX_LANES>();
-        let mut last = padded(tail);
-        for block in blocks.iter_mut().chain([&mut last]) {
-            for v in block {
-                *v = elu::<V>(*v);
+        for block in self.values.chunks_mut(V::LANES) {
+            let (values, count) = (block.as_mut_ptr(), block.len());
+            // SAFETY: by the contract; there are `count` values, `LANES` at most.
+            unsafe {
+                let x = load_first::<V, f32>(values, count);
+                store_first(if ELU { elu(x) } else { exp(x) }, values, count);
             }
         }
-        tail.copy_from_slice(&last[..tail.len()]);
     }
 }
 
@@ -144,24 +124,26 @@ impl Kernel for ExpWeights<'_> {
     type Output = (f32, f32);
     #[inline(always)]
     unsafe fn run<V: Vector>(self) -> (f32, f32) {
-        let (blocks, tail) = self.values.as_chunks_mut::<MAX_LANES>();
-        let mut last = padded(tail);
-        let mut max = [f32::MIN; MAX_LANES];
-        for block in blocks.iter().chain([&last]) {
-            for l in 0..MAX_LANES {
-                max[l] = greater(block[l], max[l]);
+        let (blocks, tail) = self.values.split_at_mut(self.values.len() / V::LANES * V::LANES);
+        // The last values, followed by what counts for nothing.
+        let mut last: Lanes = [f32::NEG_INFINITY; MAX_LANES];
+        last[..tail.len()].copy_from_slice(tail);
+        // SAFETY: by the contract; blocks have `LANES` values.
+        unsafe {
+            let mut max = V::splat(f32::MIN).at_least(V::load(last.as_ptr()));
+            for block in blocks.chunks_exact(V::LANES) {
+                max = max.at_least(V::load(block.as_ptr()));
             }
-        }
-        let max = reduce(max, greater);
-        let mut sums = [0f32; MAX_LANES];
-        for block in blocks.iter_mut().chain([&mut last]) {
-            exp_lanes::<V>(block, max);
-            for l in 0..MAX_LANES {
-                sums[l] += block[l];
+            let max = greatest(max);
+            let (one, mut sum) = (V::splat(1.0), V::splat(0.0));
+            for block in blocks.chunks_exact_mut(V::LANES).chain([&mut last[..V::LANES]]) {
+                let v = exp(V::load(block.as_ptr()).mul_add(one, V::splat(-max)));
+                v.store(block.as_mut_ptr());
+                sum = v.mul_add(one, sum);
             }
+            tail.copy_from_slice(&last[..tail.len()]);
+            (max, V::sums([sum; 4])[0])
         }
-        tail.copy_from_slice(&last[..tail.len()]);
-        (max, reduce(sums, |a, b| a + b))
     }
 }
 
@@ -176,7 +158,7 @@ mod tests {
             let inputs: Vec<f32> = (0..2_000_000).map(|i| -87.3 + i as f32 * (175.6 / 2_000_000.0)).collect();
             let mut values = inputs.clone();
             // SAFETY: the instruction set is available.
-            unsafe { run_on(isa, ExpAll { values: &mut values }) };
+            unsafe { run_on(isa, OnEach::<false> { values: &mut values }) };
             for (&x, &y) in inputs.iter().zip(&values) {
                 let error = f64::from(y) / f64::from(x).exp() - 1.0;
                 assert!(error.abs() < 2e-7, "{isa:?}: exp({x}) is {y}, off by {error:e}");
@@ -193,11 +175,11 @@ mod tests {
             for repeats in [1, 2, 5] {
                 let mut values = inputs.repeat(repeats);
                 // SAFETY: the instruction set is available.
-                unsafe { run_on(isa, ExpAll { values: &mut values }) };
+                unsafe { run_on(isa, OnEach::<false> { values: &mut values }) };
                 assert_eq!(values, expected.repeat(repeats));
                 let mut values = vec![f32::NAN; 3 * repeats];
                 // SAFETY: as above.
-                unsafe { run_on(isa, ExpAll { values: &mut values }) };
+                unsafe { run_on(isa, OnEach::<false> { values: &mut values }) };
                 assert!(values.iter().all(|v| v.is_nan()));
             }
         }
@@ -212,7 +194,7 @@ mod tests {
             let inputs: Vec<f32> = small.chain((0..1_000_003).map(|i| i as f32 * -1e-4 + 5.0)).collect();
             let mut values = inputs.clone();
             // SAFETY: the instruction set is available.
-            unsafe { run_on(isa, EluAll { values: &mut values }) };
+            unsafe { run_on(isa, OnEach::<true> { values: &mut values }) };
             for (at, (&x, &y)) in inputs.iter().zip(&values).enumerate() {
                 let want = if x > 0.0 { f64::from(x) } else { f64::from(x).exp_m1() };
                 let error = (f64::from(y) - want).abs();
@@ -220,13 +202,13 @@ mod tests {
                 if at % 1009 == 0 {
                     let mut alone = [x];
                     // SAFETY: as above.
-                    unsafe { run_on(isa, EluAll { values: &mut alone }) };
+                    unsafe { run_on(isa, OnEach::<true> { values: &mut alone }) };
                     assert_eq!(alone[0].to_bits(), y.to_bits(), "{isa:?}: elu({x}) alone");
                 }
             }
             let mut ends = [0.0, -0.0, f32::MIN, f32::NEG_INFINITY, f32::MAX, f32::INFINITY, f32::NAN];
             // SAFETY: as above.
-            unsafe { run_on(isa, EluAll { values: &mut ends }) };
+            unsafe { run_on(isa, OnEach::<true> { values: &mut ends }) };
             assert_eq!(ends[..6], [0.0, 0.0, -1.0, -1.0, f32::MAX, f32::INFINITY]);
             assert!(ends[6].is_nan());
         }

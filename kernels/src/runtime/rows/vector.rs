@@ -79,7 +79,7 @@ unsafe impl Element for bf16 {
 pub const MAX_LANES: usize = 16;
 
 /// Rows are requested so many edges before their turn. Measured: the nearest L1 is best, and 8 to 24 edges do alike.
-pub(super) const EDGES_AHEAD: usize = 12;
+pub(super) const EDGES_AHEAD: usize = 16;
 
 /// A register of f32 of one instruction set.
 ///
@@ -108,8 +108,28 @@ pub trait Vector: Copy {
     unsafe fn mul_add(self, factor: Self, sum: Self) -> Self;
     /// The sums of the lanes of four registers.
     unsafe fn sums(of: [Self; 4]) -> [f32; 4];
-    /// `a * b + c`, fused where that is one instruction.
-    fn scalar_mul_add(a: f32, b: f32, c: f32) -> f32;
+    /// The greater of both; `self` where either is NaN.
+    unsafe fn at_least(self, floor: Self) -> Self;
+    /// The lesser of both; `self` where either is NaN.
+    unsafe fn at_most(self, ceiling: Self) -> Self;
+    /// Itself where `of` is positive, 0 elsewhere.
+    unsafe fn where_positive(self, of: Self) -> Self;
+    /// `2^n` of an integer `n` to which 1.5 * 2^23 was added, which leaves it in the low bits: 0 of -127, infinity of
+    /// 128.
+    unsafe fn power_of_two(self) -> Self;
+    /// The first four elements of `LANES` rows, column by column.
+    #[inline(always)]
+    unsafe fn columns(rows: [*const f32; MAX_LANES]) -> [Self; 4] {
+        let mut columns = [[0f32; MAX_LANES]; 4];
+        for l in 0..Self::LANES {
+            for c in 0..4 {
+                // SAFETY: the contract of this trait.
+                columns[c][l] = unsafe { *rows[l].add(c) };
+            }
+        }
+        // SAFETY: as above.
+        columns.map(|column| unsafe { Self::load(column.as_ptr()) })
+    }
     /// Writes to `to` those of `ids` whose hash is below `threshold`; returns how many. All lanes may be written.
     #[inline(always)]
     unsafe fn keep(ids: &[i32; MAX_LANES], hash: &[u32; MAX_LANES], threshold: u32, to: *mut u32) -> usize {
@@ -189,8 +209,51 @@ impl Vector for __m512 {
         }
     }
     #[inline(always)]
-    fn scalar_mul_add(a: f32, b: f32, c: f32) -> f32 {
-        a.mul_add(b, c)
+    unsafe fn at_least(self, floor: Self) -> Self {
+        // SAFETY: the contract of `Vector`.
+        unsafe { _mm512_max_ps(floor, self) }
+    }
+    #[inline(always)]
+    unsafe fn at_most(self, ceiling: Self) -> Self {
+        // SAFETY: the contract of `Vector`.
+        unsafe { _mm512_min_ps(ceiling, self) }
+    }
+    #[inline(always)]
+    unsafe fn where_positive(self, of: Self) -> Self {
+        // SAFETY: the contract of `Vector`.
+        unsafe { _mm512_maskz_mov_ps(_mm512_cmp_ps_mask::<_CMP_GT_OQ>(of, _mm512_setzero_ps()), self) }
+    }
+    #[inline(always)]
+    unsafe fn power_of_two(self) -> Self {
+        // SAFETY: the contract of `Vector`.
+        unsafe {
+            let biased = _mm512_add_epi32(_mm512_castps_si512(self), _mm512_set1_epi32(127));
+            _mm512_castsi512_ps(_mm512_slli_epi32::<23>(biased))
+        }
+    }
+    #[inline(always)]
+    unsafe fn columns(rows: [*const f32; MAX_LANES]) -> [Self; 4] {
+        // SAFETY: the contract of `Vector`.
+        unsafe {
+            let mut of = [Self::splat(0.0); 4];
+            for r in 0..4 {
+                let quarters = [0, 4, 8, 12].map(|q| _mm_loadu_ps(rows[q + r]));
+                of[r] = _mm512_castps128_ps512(quarters[0]);
+                of[r] = _mm512_insertf32x4::<1>(of[r], quarters[1]);
+                of[r] = _mm512_insertf32x4::<2>(of[r], quarters[2]);
+                of[r] = _mm512_insertf32x4::<3>(of[r], quarters[3]);
+            }
+            let (low, high) = (
+                [_mm512_unpacklo_ps(of[0], of[1]), _mm512_unpacklo_ps(of[2], of[3])],
+                [_mm512_unpackhi_ps(of[0], of[1]), _mm512_unpackhi_ps(of[2], of[3])],
+            );
+            [
+                _mm512_shuffle_ps::<0x44>(low[0], low[1]),
+                _mm512_shuffle_ps::<0xEE>(low[0], low[1]),
+                _mm512_shuffle_ps::<0x44>(high[0], high[1]),
+                _mm512_shuffle_ps::<0xEE>(high[0], high[1]),
+            ]
+        }
     }
 }
 
@@ -248,8 +311,47 @@ impl Vector for __m256 {
         }
     }
     #[inline(always)]
-    fn scalar_mul_add(a: f32, b: f32, c: f32) -> f32 {
-        a.mul_add(b, c)
+    unsafe fn at_least(self, floor: Self) -> Self {
+        // SAFETY: the contract of `Vector`.
+        unsafe { _mm256_max_ps(floor, self) }
+    }
+    #[inline(always)]
+    unsafe fn at_most(self, ceiling: Self) -> Self {
+        // SAFETY: the contract of `Vector`.
+        unsafe { _mm256_min_ps(ceiling, self) }
+    }
+    #[inline(always)]
+    unsafe fn where_positive(self, of: Self) -> Self {
+        // SAFETY: the contract of `Vector`.
+        unsafe { _mm256_and_ps(self, _mm256_cmp_ps::<_CMP_GT_OQ>(of, _mm256_setzero_ps())) }
+    }
+    #[inline(always)]
+    unsafe fn power_of_two(self) -> Self {
+        // SAFETY: the contract of `Vector`.
+        unsafe {
+            let biased = _mm256_add_epi32(_mm256_castps_si256(self), _mm256_set1_epi32(127));
+            _mm256_castsi256_ps(_mm256_slli_epi32::<23>(biased))
+        }
+    }
+    #[inline(always)]
+    unsafe fn columns(rows: [*const f32; MAX_LANES]) -> [Self; 4] {
+        // SAFETY: the contract of `Vector`.
+        unsafe {
+            let mut of = [Self::splat(0.0); 4];
+            for r in 0..4 {
+                of[r] = _mm256_set_m128(_mm_loadu_ps(rows[4 + r]), _mm_loadu_ps(rows[r]));
+            }
+            let (low, high) = (
+                [_mm256_unpacklo_ps(of[0], of[1]), _mm256_unpacklo_ps(of[2], of[3])],
+                [_mm256_unpackhi_ps(of[0], of[1]), _mm256_unpackhi_ps(of[2], of[3])],
+            );
+            [
+                _mm256_shuffle_ps::<0x44>(low[0], low[1]),
+                _mm256_shuffle_ps::<0xEE>(low[0], low[1]),
+                _mm256_shuffle_ps::<0x44>(high[0], high[1]),
+                _mm256_shuffle_ps::<0xEE>(high[0], high[1]),
+            ]
+        }
     }
 }
 
@@ -304,8 +406,27 @@ impl Vector for __m128 {
         out
     }
     #[inline(always)]
-    fn scalar_mul_add(a: f32, b: f32, c: f32) -> f32 {
-        a.mul_add(b, c)
+    unsafe fn at_least(self, floor: Self) -> Self {
+        // SAFETY: the contract of `Vector`.
+        unsafe { _mm_max_ps(floor, self) }
+    }
+    #[inline(always)]
+    unsafe fn at_most(self, ceiling: Self) -> Self {
+        // SAFETY: the contract of `Vector`.
+        unsafe { _mm_min_ps(ceiling, self) }
+    }
+    #[inline(always)]
+    unsafe fn where_positive(self, of: Self) -> Self {
+        // SAFETY: the contract of `Vector`.
+        unsafe { _mm_and_ps(self, _mm_cmpgt_ps(of, _mm_setzero_ps())) }
+    }
+    #[inline(always)]
+    unsafe fn power_of_two(self) -> Self {
+        // SAFETY: the contract of `Vector`.
+        unsafe {
+            let biased = _mm_add_epi32(_mm_castps_si128(self), _mm_set1_epi32(127));
+            _mm_castsi128_ps(_mm_slli_epi32::<23>(biased))
+        }
     }
 }
 
@@ -355,8 +476,29 @@ impl Vector for [f32; 4] {
         of.map(|v| (v[0] + v[2]) + (v[1] + v[3]))
     }
     #[inline(always)]
-    fn scalar_mul_add(a: f32, b: f32, c: f32) -> f32 {
-        a * b + c
+    unsafe fn at_least(mut self, floor: Self) -> Self {
+        for l in 0..4 {
+            self[l] = if floor[l] > self[l] { floor[l] } else { self[l] };
+        }
+        self
+    }
+    #[inline(always)]
+    unsafe fn at_most(mut self, ceiling: Self) -> Self {
+        for l in 0..4 {
+            self[l] = if ceiling[l] < self[l] { ceiling[l] } else { self[l] };
+        }
+        self
+    }
+    #[inline(always)]
+    unsafe fn where_positive(mut self, of: Self) -> Self {
+        for l in 0..4 {
+            self[l] = if of[l] > 0.0 { self[l] } else { 0.0 };
+        }
+        self
+    }
+    #[inline(always)]
+    unsafe fn power_of_two(self) -> Self {
+        self.map(|v| f32::from_bits(v.to_bits().wrapping_add(127) << 23))
     }
 }
 

@@ -305,7 +305,7 @@ pub(in crate::ops::gat) fn backward<E: Storage>(
             for run in runs(targets.len()) {
                 for h in 0..heads {
                     let (from, head) = (h * channels, h * channels..(h + 1) * channels);
-                    let ids = &targets[run.clone()];
+                    let ids = &targets[run.start..];
                     E::add_rows(&mut acc[head.clone()], gs, width, from, ids, &weights[h][run.clone()]);
                     E::dot_rows(&mut products[h][run.clone()], &own[head], gs, width, from, ids);
                 }
