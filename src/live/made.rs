@@ -93,11 +93,11 @@ impl Made {
         if let Some(known) = rows.get(&(time, node_type, local)) {
             return known.clone();
         }
-        // Two for one: rows that somebody holds count until they are let go.
-        for _ in 0..2 {
-            let mut events = rows.range((Events::NO_TIME + 1, 0, 0)..);
-            let earliest = events.next().or_else(|| rows.first_key_value()).map(|(key, _)| *key);
-            if let Some(key) = earliest.filter(|_| self.bytes() > MOST) {
+        // Two for one: what somebody holds counts until it is let go.
+        let leave = if self.bytes() > MOST { 2 } else { 0 };
+        for _ in 0..leave {
+            let earliest = rows.range((Events::NO_TIME + 1, 0, 0)..).next().or_else(|| rows.first_key_value());
+            if let Some(key) = earliest.map(|(key, _)| *key) {
                 rows.remove(&key);
             }
         }

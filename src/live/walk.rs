@@ -190,9 +190,8 @@ impl<'a> Walk<'a> {
         for steps in (least..self.waiting.len()).rev() {
             for (number, purpose) in std::mem::take(&mut self.waiting[steps]) {
                 // The last step is gone for the first layer.
-                let is_last = steps == 1 && self.steps[number as usize][purpose as usize] == 1;
-                if self.steps[number as usize][purpose as usize] == steps && !(is_last && self.is_kept(number, purpose))
-                {
+                let is_left = self.steps[number as usize][purpose as usize] == steps;
+                if is_left && !(steps == 1 && self.is_kept(number, purpose)) {
                     self.step(number, (steps, purpose))?;
                 }
             }
