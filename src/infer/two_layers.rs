@@ -61,10 +61,11 @@ impl<'a> TwoLayers<'a> {
             rows.extend_from_slice(own.unwrap_or_default());
         }
         let rows = Features::from_f32(rows, self.hidden.len(), width);
-        let mut offset = 0;
-        let types = by_type(self.types(), &self.hidden).into_iter().zip(self.types()).map(|(nodes, of)| {
-            let first = std::mem::replace(&mut offset, offset + nodes.len());
-            NodeType { offset: first, count: nodes.len(), ..of.clone() }
+        let of_types = by_type(self.types(), &self.hidden).into_iter().zip(self.types());
+        let types = of_types.scan(0, |offset, (nodes, of)| {
+            let of = NodeType { offset: *offset, count: nodes.len(), ..of.clone() };
+            *offset += nodes.len();
+            Some(of)
         });
         let h = upload_features(&types.collect::<Vec<_>>(), &rows, dtype, device)?;
         Ok(second(&field, &h))
