@@ -9,9 +9,11 @@ use ndarray::Array2;
 
 use super::label_input::{beside, by_passes};
 use super::layerwise::HostScored;
+use super::two_layers::TwoLayers;
 use crate::config::{EMBEDDINGS_FILE, OwnTransform, Stage2Config, Stage2Data, Stage2Input, Stage2Model};
 use crate::error::{Error, Result};
 use crate::graph::{Dataset, Features, Filling, HeteroGraph, NodeType, Spill};
+use crate::live::{Layer, Part};
 use crate::metrics::{score_of, scores_of};
 pub use crate::models::attention::edge_inputs;
 use crate::models::attention::{
@@ -68,9 +70,9 @@ pub fn host_scores<B: GraphBackend>(
     })
 }
 
-/// Scores of some nodes alone, by their place in `targets`, and embeddings where they are asked for: only what they
-/// depend on is computed. A row of a result is the same to the bit in any company, so that graphs side by side
-/// ([`HeteroGraph::side_by_side`]) have the scores that each has alone.
+/// Scores of the targets of a part alone, in their order, and embeddings where they are asked for: only what they
+/// depend on is computed, and rows behind the first layer are kept under `layer`. A row of a result is the same to the
+/// bit in any company, so that graphs side by side ([`HeteroGraph::side_by_side`]) have the scores that each has alone.
 ///
 /// # Errors
 /// A device that failed.
@@ -79,9 +81,10 @@ pub fn target_scores<B: GraphBackend>(
     graph: &DeviceGraph<B>,
     x: &[Tensor<B, 2>],
     known: Option<&KnownLabels>,
-    targets: &[u32],
-    embeddings: bool,
+    part: &Part,
+    (layer, embeddings): (Layer, bool),
 ) -> Result<HostScored> {
+    let targets = &part.targets;
     let passes = known.map_or_else(|| vec![Seen::All], KnownLabels::passes);
     let mut of_pass: Vec<Vec<usize>> = vec![Vec::new(); passes.len()];
     targets.iter().enumerate().for_each(|(at, &node)| of_pass[known.map_or(0, |of| of.pass_of(node))].push(at));
@@ -94,9 +97,13 @@ pub fn target_scores<B: GraphBackend>(
         let mut wanted: Vec<u32> = places.iter().map(|&at| targets[at]).collect();
         wanted.sort_unstable();
         wanted.dedup();
-        let of_types = by_type(&graph.node_types, &wanted);
-        let field = ReceptiveField::of_rows(graph, Some(of_types), |_| None, &x[0].device());
-        let h = model.embed_frozen(frozen, graph, &field, x);
+        // What a pass sees of labels is no other's.
+        let pass = TwoLayers::new(part, known.is_none().then_some(layer), &wanted);
+        let h = pass.pass(
+            (x[0].dtype(), &x[0].device()),
+            |field| model.layer_frozen(frozen, 0, (graph, field), x),
+            |field, h| model.layer_frozen(frozen, 1, (graph, field), h),
+        )?;
         let logits = to_host(model.logits(h.iter().cloned()));
         let z = if embeddings { rows_to_host(h) } else { Vec::new() };
         check_device()?;

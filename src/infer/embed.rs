@@ -10,12 +10,13 @@ use graphsieve_kernels::GraphBackend;
 use crate::config::{EMBEDDINGS_FILE, RunConfig, Stage1Config, Stage2Input, embeddings_at};
 use crate::error::{Error, Result};
 use crate::graph::{Adjacency, Dataset, Features, Filling, HeteroGraph, Spill};
-use crate::infer::attention::{by_type, check_width, input_features};
+use crate::infer::attention::{check_width, input_features};
 use crate::infer::finite::check_finite_features;
 use crate::infer::layerwise_embeddings::embeddings;
 use crate::infer::plan;
+use crate::infer::two_layers::TwoLayers;
 use crate::infer::uploaded::Uploaded;
-use crate::live::{Around, MadeRow, Part};
+use crate::live::{Around, Layer, Part};
 use crate::models::TripleStreamGae;
 use crate::models::auto_encoder::{AutoEncoderSpec, HostNormalisation, Inputs, Normalisation};
 use crate::models::device_graph::{DeviceGraph, check_device, upload_features};
@@ -98,7 +99,7 @@ impl Stage1 {
             embeddings(&encoder.model, &normalisation, &features, encoder.storage, (None, &spill), device)?
         } else {
             let x = upload_features(graph.node_types(), &features, encoder.storage, device)?;
-            encoder.of_rows((&graph, &DeviceGraph::upload(&graph, device)?), x, None)?
+            encoder.of_all((&graph, &DeviceGraph::upload(&graph, device)?), x)?
         };
         check_finite_features("the embedding", &z, dataset)?;
         Ok(z)
@@ -128,14 +129,23 @@ impl<B: GraphBackend> Encoder<B> {
     ///
     /// # Errors
     /// As for [`Stage1::embed`].
-    fn embed(&self, dataset: &Dataset, data: &Path, nodes: &[u32], uploaded: &Uploaded<B>) -> Result<Features> {
-        let (graph, features) = self.read(dataset, data)?;
-        let on_device = match self.spec.weighted.is_empty() {
+    fn embed(&self, part: &Part, data: &Path, nodes: &[u32], uploaded: &Uploaded<B>) -> Result<Features> {
+        let (graph, features) = self.read(&part.dataset, data)?;
+        let on_device = &match self.spec.weighted.is_empty() {
             true => uploaded.graph(&[], || Ok(graph.clone()))?,
             false => DeviceGraph::one_way(&graph, &self.device)?,
         };
         let x = uploaded.rows(graph.node_types(), &features, self.storage)?;
-        self.of_rows((&graph, &on_device), x, Some(by_type(graph.node_types(), nodes)))
+        let normalisation = &Normalisation::of(&graph, self.spec.causal, &self.device);
+        let z = TwoLayers::new(part, self.spec.causal.then_some(Layer::Encoder), nodes).pass(
+            (self.storage, &self.device),
+            |field| {
+                let inputs = Inputs::of(on_device, field, normalisation, x, self.chunk_rows);
+                self.model.hidden(on_device, field, normalisation, &inputs)
+            },
+            |field, h| self.model.embed_hidden(on_device, field, normalisation, (h, self.chunk_rows)),
+        )?;
+        self.on_host(z, nodes.len())
     }
 
     /// Graph and features of some data as the layers read them.
@@ -153,20 +163,15 @@ impl<B: GraphBackend> Encoder<B> {
         Ok((graph, features))
     }
 
-    /// The embeddings of some nodes, type by type, numbered within their types in ascending order; of all without a
-    /// list.
-    fn of_rows(
-        &self,
-        (graph, on_device): (&HeteroGraph, &DeviceGraph<B>),
-        x: Vec<Tensor<B, 2>>,
-        nodes: Option<Vec<Vec<u32>>>,
-    ) -> Result<Features> {
-        let device = &self.device;
-        let count = nodes.as_ref().map_or(graph.num_nodes(), |nodes| nodes.iter().map(Vec::len).sum());
-        let normalisation = Normalisation::of(graph, self.spec.causal, device);
-        let field = ReceptiveField::of_rows(on_device, nodes, |_| None, device);
-        let inputs = Inputs::of(on_device, &field, &normalisation, x, self.chunk_rows);
-        let z = self.model.embed(on_device, &field, &normalisation, &inputs);
+    /// The embeddings of all nodes, type by type.
+    fn of_all(&self, (graph, on_device): (&HeteroGraph, &DeviceGraph<B>), x: Vec<Tensor<B, 2>>) -> Result<Features> {
+        let normalisation = Normalisation::of(graph, self.spec.causal, &self.device);
+        let inputs = Inputs::new(on_device, &normalisation, x, self.chunk_rows);
+        let z = self.model.embed(on_device, &ReceptiveField::all(on_device), &normalisation, &inputs);
+        self.on_host(z, graph.num_nodes())
+    }
+
+    fn on_host(&self, z: Vec<Tensor<B, 2>>, count: usize) -> Result<Features> {
         let values = rows_to_host(z);
         check_device()?;
         Ok(Features::from_f32(values, count, self.spec.output))
@@ -272,14 +277,14 @@ impl<B: GraphBackend> Growing<B> {
             let row = part.refreshed[node as usize]? as usize;
             (row < all.num_rows()).then_some(row)
         };
-        let kept = |node: u32| part.made.get(&node).and_then(MadeRow::get);
+        let kept = |node: u32| part.made.get(&node)?.get(Layer::Embedding);
         let is_new = |&node: &u32| known(node).is_none() && kept(node).is_none();
         let mut new: Vec<u32> = nodes.iter().copied().filter(is_new).collect();
         new.sort_unstable();
         new.dedup();
         let made = match (new.is_empty(), &self.stage1) {
             (true, _) => None,
-            (false, Some((_, encoder))) => Some(encoder.embed(&part.dataset, &self.data, &new, uploaded)?),
+            (false, Some((_, encoder))) => Some(encoder.embed(part, &self.data, &new, uploaded)?),
             (false, None) => {
                 let help = "serve a run that keeps its Stage 1 (stage1/), as trainings of this version do, or a model \
                             that reads features";
@@ -289,7 +294,7 @@ impl<B: GraphBackend> Growing<B> {
         };
         for (at, node) in new.iter().enumerate() {
             if let (Some(made), Some(place)) = (&made, part.made.get(node)) {
-                place.put(made.row(at));
+                place.put(Layer::Embedding, &made.row(at).collect::<Vec<_>>());
             }
         }
         let mut rows = Vec::with_capacity(nodes.len() * all.dim());

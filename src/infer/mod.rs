@@ -12,4 +12,5 @@ pub mod plan;
 pub mod sampled_input;
 pub mod stage2;
 pub mod tree_table;
+pub mod two_layers;
 pub mod uploaded;

@@ -12,6 +12,7 @@ use super::uploaded::Uploaded;
 use crate::config::Stage2Config;
 use crate::error::Result;
 use crate::graph::{Dataset, Features, HeteroGraph, NodeType};
+use crate::live::{Layer, Part};
 use crate::models::attention::{AttentionSpec, Frozen, TripleStreamGat};
 use crate::models::device_graph::{DeviceGraph, upload_features};
 use crate::models::parameters::{HostTensor, Parameters};
@@ -91,21 +92,21 @@ impl<B: GraphBackend> Stage2<B> {
         host_scores(&self.model, &graph, &x, known, None, self.chunk_rows, embeddings)
     }
 
-    /// The same of some nodes of `dataset` alone, by their place in `targets`; of all others no more is computed than
-    /// they need.
+    /// The same of the targets of a part alone, in their order, from `features` of all its nodes; of all others no more
+    /// is computed than they need, and rows behind the first layer are kept under `layer`.
     ///
     /// # Errors
     /// As for [`scores`](Self::scores) and [`graph_of`](Self::graph_of).
     pub fn target_scores(
         &self,
-        (dataset, features): (&Dataset, &Features),
+        (part, features): (&Part, &Features),
         known: Option<&KnownLabels>,
-        (targets, embeddings): (&[u32], bool),
+        (layer, embeddings): (Layer, bool),
         uploaded: &Uploaded<B>,
     ) -> Result<HostScored> {
-        let graph = uploaded.graph(&self.spec.edges, || self.graph_of(dataset))?;
+        let graph = uploaded.graph(&self.spec.edges, || self.graph_of(&part.dataset))?;
         let x = uploaded.rows(&graph.node_types, features, self.storage)?;
-        target_scores((&self.model, &self.frozen), &graph, &x, known, targets, embeddings)
+        target_scores((&self.model, &self.frozen), &graph, &x, known, part, (layer, embeddings))
     }
 
     fn input(&self, types: &[NodeType], features: &Features) -> Result<Vec<Tensor<B, 2>>> {

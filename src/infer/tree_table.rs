@@ -20,6 +20,7 @@ use crate::features::{
     Column, Execution, FeatureTable, FoldedLabel, IncidentValues, Neighbourhood, NeighbourhoodConfig, label_shares,
 };
 use crate::graph::{Dataset, Events, Features, Filling, HeteroGraph, MatrixWriter, Spill, Subset};
+use crate::live::{Layer, Part};
 use crate::metrics::softplus;
 use crate::models::attention::{TripleStreamGat, reads_ages};
 use crate::models::device_graph::check_device;
@@ -441,6 +442,15 @@ impl<B: GraphBackend> TableModel<B> {
         walks.max(wavelets).max(stage2).max(1)
     }
 
+    /// How many models of Stage 2 keep rows of nodes that are two layers away from a target: none where anything else
+    /// looks as far, or where it is another node's label or embedding that they read.
+    pub fn networks(&self) -> usize {
+        let TreeInputs { neighbourhood: of, .. } = &self.inputs;
+        let is_far = of.wavelets || self.inputs.label_share || (of.mean || of.max || of.sum) && of.hops > 1;
+        let reads_labels = self.folds.iter().any(|fold| fold.network.spec().labels);
+        if is_far || reads_labels || self.by_stage2() { 0 } else { self.folds.len() }
+    }
+
     /// How many edges from a node the nodes are whose embeddings of Stage 1 its columns read.
     pub fn embeddings_within(&self) -> usize {
         match self.by_stage2() {
@@ -500,20 +510,20 @@ impl<B: GraphBackend> TableModel<B> {
         Ok(table)
     }
 
-    /// The rows of some nodes alone; of Stage 1 and 2 no more is computed than they need: `embeddings` has those of
-    /// given nodes, in their order, or of all, of which these [are read](Self::embeddings_within).
+    /// The rows of the targets of a part alone; of Stage 1 and 2 no more is computed than they need: `embeddings` has
+    /// those of given nodes, in their order, or of all, of which these [are read](Self::embeddings_within).
     ///
     /// # Errors
     /// As for [`table`](Self::table).
     pub fn rows(
         &self,
-        dataset: &Dataset,
+        part: &Part,
         data: &Path,
         labels: &TableLabels,
         embeddings: impl FnOnce(Option<&[u32]>) -> Result<Features>,
-        nodes: &[u32],
         uploaded: &Uploaded<B>,
     ) -> Result<FeatureTable> {
+        let (dataset, nodes) = (&part.dataset, &part.targets[..]);
         let (inputs, graph, spill) = (&self.inputs, &dataset.graph, &Spill::default());
         let (of, missing) = (&inputs.neighbourhood, self.missing.as_deref());
         let mut table = neighbourhood_rows::<B>(dataset, data, of, missing, nodes, &self.device)?;
@@ -529,9 +539,10 @@ impl<B: GraphBackend> TableModel<B> {
         if !self.folds.is_empty() {
             let z = z.filter(|_| self.by_stage2());
             let mut outputs = Vec::with_capacity(self.folds.len());
-            for (fold, known) in self.folds.iter().zip(&labels.folds) {
+            for (at, (fold, known)) in self.folds.iter().zip(&labels.folds).enumerate() {
                 let features = fold.input(z.as_ref(), dataset, data)?;
-                let of = fold.network.target_scores((dataset, &*features), known.as_ref(), (nodes, true), uploaded)?;
+                let keeps = (Layer::Network(at), true);
+                let of = fold.network.target_scores((part, &*features), known.as_ref(), keeps, uploaded)?;
                 outputs.push(Stage2Output { scores: of.scores, embeddings: of.embeddings });
             }
             let (scores, embeddings) = Stage2Output::mean(&outputs, spill)?;

@@ -3,13 +3,23 @@
 use crate::sampler::distinct;
 use crate::splitmix::mix;
 
-/// What a model makes of single nodes from what is around them, such as embeddings: it is made once of each, while that
-/// is what it was.
+/// What a model makes of single nodes from what is around them and keeps while that is what it was: only where whole
+/// rows are taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Makes {
+    /// Embeddings of nodes that were not there when all were refreshed, with the rows between their layers.
+    pub embeddings: Option<Around>,
+    /// How many networks of two layers score the targets; 0 where something else looks two steps, too.
+    pub networks: usize,
+}
+
+/// Where embeddings are read, and what they are made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Around {
-    /// How many steps from the targets the nodes are of which it is read, at most as many as are gone from them anyway.
+    /// How many steps from the targets the nodes are of which they are read, at most as many as are gone from them
+    /// anyway.
     pub within: usize,
-    /// How many steps are gone from a node of which it is to be made.
+    /// How many steps are gone from a node of which one is to be made.
     pub reach: usize,
 }
 
@@ -18,8 +28,8 @@ pub struct Around {
 pub struct Draw {
     /// Steps from the targets. Nodes so far away have no rows.
     pub hops: usize,
-    /// What is made of nodes that were not there when all were refreshed, where it is kept; only of whole rows.
-    pub made: Option<Around>,
+    /// What is kept of nodes: nothing is gone around them that only that is made of.
+    pub makes: Makes,
     /// How many entries of every row are taken, by step from the targets; without it all are.
     ///
     /// What is drawn of a row depends on the seed, type and id of its node, the name of the relation and the step
@@ -63,7 +73,8 @@ mod tests {
         let texts: Vec<String> = (0..2000).map(|at| "x".repeat(at % 19) + &at.to_string()).collect();
         let hashes: std::collections::HashSet<u64> = texts.iter().map(|text| hash_of(text)).collect();
         assert_eq!(hashes.len(), texts.len());
-        let draw = Draw { hops: 2, made: None, fanouts: Some(vec![3, 2]), seed: 7, max_nodes: 100, named: true };
+        let draw =
+            Draw { hops: 2, makes: Makes::default(), fanouts: Some(vec![3, 2]), seed: 7, max_nodes: 100, named: true };
         let take = |hop, entries, id: &str| {
             let mut places = Vec::new();
             draw.take(hop, entries, [1, 2, hash_of(id)], &mut places);

@@ -9,8 +9,8 @@ use super::append::Overlay;
 use super::change::NodeKey;
 use super::delta::NOWHERE;
 use super::derived::EdgeAt;
-use super::draw::{Around, Draw};
-use super::made::MadeRow;
+use super::draw::Draw;
+use super::made::MadeRows;
 use super::part::Part;
 use super::refused::{Fault, Refused};
 use super::view::{Carrier, Place, View};
@@ -42,20 +42,14 @@ fn target_of(view: View, key: &NodeKey) -> Result<(usize, u32), Refused> {
 /// # Errors
 /// [`Refused`] for a target that is not known and a neighbourhood beyond the limit.
 pub(super) fn part(view: View, targets: &[NodeKey], overlay: Option<&Overlay>, draw: &Draw) -> Result<Part, Refused> {
-    let mut walk = Walk::new(view, draw);
+    let mut walk = Walk::new(view, draw, overlay);
     let targets = targets.iter().map(|key| {
         let (node_type, local) = target_of(view, key)?;
-        Ok((node_type, walk.reach(node_type, local, draw.hops)))
+        Ok((node_type, walk.target(node_type, local)))
     });
     let targets: Vec<(usize, u32)> = targets.collect::<Result<_, Refused>>()?;
-    let mut made = Vec::new();
-    if let Some(Around { within, reach }) = draw.made {
-        // Nodes so far away have this many steps left, and are known when all closer ones were gone from.
-        walk.go(draw.hops.saturating_sub(within) + 1)?;
-        made = walk.made(reach, overlay);
-    }
-    walk.go(1)?;
-    let Walk { found, rows, .. } = walk;
+    walk.go()?;
+    let Walk { found, rows, made, .. } = walk;
     if found.order.len() > draw.max_nodes {
         return Err(too_large(view, &found, draw));
     }
@@ -65,7 +59,7 @@ pub(super) fn part(view: View, targets: &[NodeKey], overlay: Option<&Overlay>, d
         let (node_type, place) = found.order[number as usize];
         types[node_type].offset as u32 + place
     };
-    part.made = made.into_iter().map(|(number, row)| (global(number), row)).collect();
+    part.made = made.into_iter().map(|(number, rows)| (global(number), rows)).collect();
     Ok(part)
 }
 
@@ -122,12 +116,13 @@ impl View<'_> {
         }
     }
 
-    /// The place of what is made of a node, where that is good for others, too: not of what this call alone sees, which
-    /// changes what is later than `until`.
-    pub(super) fn made(&self, node_type: usize, local: u32, until: i64) -> Option<MadeRow> {
+    /// What is kept of a node for so many networks, where that is good for others, too: not of what this call alone
+    /// sees, which changes what is later than `until`.
+    pub(super) fn made(&self, node_type: usize, local: u32, until: i64, networks: usize) -> Option<MadeRows> {
         let is_own = self.overlay.is_some_and(|overlay| local >= overlay.nodes[node_type].first);
         let time = self.time(node_type, local);
-        (!is_own && until != i64::MIN && time <= until).then(|| self.state.made.of(time, node_type, local))
+        let is_good = !is_own && until != i64::MIN && time <= until;
+        is_good.then(|| self.state.made.of(time, node_type, local, networks))
     }
 }
 

@@ -14,7 +14,7 @@
 //! | `derived.rs` | what columns that depend on other rows are asked for |
 //! | `columns.rs` | such columns of data with a description, as rows come |
 //! | `part.rs`, `extract.rs`, `walk.rs`, `draw.rs` | the neighbourhood of some nodes as data of their own, which a model reads |
-//! | `made.rs` | what a model made of nodes, as long as it is good |
+//! | `made.rs` | what networks made of nodes, as long as it is good |
 //! | `look.rs` | what is known of a node |
 //! | `compact.rs` | all of it as one data directory |
 //!
@@ -57,10 +57,10 @@ mod walk;
 pub use change::{Change, EdgeChange, NodeChange, NodeKey};
 pub use columns::Columns;
 pub use derived::{Derived, EdgeAt, EventAt, Independent, Rebaser};
-pub use draw::{Around, Draw};
+pub use draw::{Around, Draw, Makes};
 pub use live::{Compacted, Count, Live, LiveStats};
 pub use look::{Joined, Neighbour, NodeView};
-pub use made::MadeRow;
+pub use made::{Layer, MadeRows};
 pub use part::Part;
 pub use plan::Appended;
 pub use reader::{RowReader, TableColumns};

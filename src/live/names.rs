@@ -9,19 +9,13 @@ const TABLES: usize = 64;
 
 /// The ids of the nodes of a type by number, in one piece, and their numbers by hash. Ids are hashed with a random key,
 /// so nobody can make all of them collide.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Names {
     text: Vec<u8>,
     ends: Vec<u64>,
+    /// [`TABLES`], or none before the first id.
     tables: Vec<HashTable<u32>>,
     hasher: RandomState,
-}
-
-impl Default for Names {
-    fn default() -> Self {
-        let tables = (0..TABLES).map(|_| HashTable::new()).collect();
-        Self { text: Vec::new(), ends: Vec::new(), tables, hasher: RandomState::new() }
-    }
 }
 
 fn text_of<'a>(text: &'a [u8], ends: &[u64], number: u32) -> &'a [u8] {
@@ -43,13 +37,14 @@ impl Names {
     pub fn find(&self, id: &str) -> Option<u32> {
         let hash = self.hasher.hash_one(id.as_bytes());
         let is_own = |&number: &u32| text_of(&self.text, &self.ends, number) == id.as_bytes();
-        self.tables[table_of(hash)].find(hash, is_own).copied()
+        self.tables.get(table_of(hash))?.find(hash, is_own).copied()
     }
 
     /// Gives an id the next number. An earlier number of the same id is found no more.
     pub fn push(&mut self, id: &str) {
         let Self { text, ends, tables, hasher } = self;
         let (number, hash) = (ends.len() as u32, hasher.hash_one(id.as_bytes()));
+        tables.resize_with(TABLES, HashTable::new);
         let table = &mut tables[table_of(hash)];
         if let Some(known) = table.find_mut(hash, |&known| text_of(text, ends, known) == id.as_bytes()) {
             *known = number;

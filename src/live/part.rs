@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use half::f16;
 
-use super::made::MadeRow;
+use super::made::MadeRows;
 use crate::error::Result;
 use crate::graph::{Dataset, EdgeColumns, EdgeValues, Events, FeatureValues, Features, HeteroGraph, NodeType, Values};
 
@@ -24,9 +24,9 @@ pub struct Part {
     /// By global id in the part: the node in the data that were refreshed last, by global id there, if it was in them.
     /// What was computed then, such as embeddings, has a row for it.
     pub refreshed: Vec<Option<u32>>,
-    /// By global id in the part, where it was asked for ([`Draw::made`](super::Draw::made)): what was made of a node
-    /// that was not in these, or a place to keep it.
-    pub made: BTreeMap<u32, MadeRow>,
+    /// By global id in the part, where it was asked for ([`Draw::makes`](super::Draw::makes)): what was made of a node,
+    /// and places to keep the rest.
+    pub made: BTreeMap<u32, MadeRows>,
 }
 
 impl Part {
@@ -52,7 +52,7 @@ impl Part {
                 (first[t] + node as usize - own[t].offset) as u32
             };
             targets.extend(part.targets.iter().map(joined));
-            made.extend(part.made.iter().map(|(node, row)| (joined(node), row.clone())));
+            made.extend(part.made.iter().map(|(node, rows)| (joined(node), rows.clone())));
             first.iter_mut().zip(own).for_each(|(first, of)| *first += of.count);
         }
         let refreshed = spans(parts, &graph, |at| &parts[at].refreshed[..], 1);
@@ -70,9 +70,14 @@ impl Part {
 
     /// The nodes at most so many edges from the targets, in ascending order.
     pub fn within(&self, edges: usize) -> Vec<u32> {
+        self.around(&self.targets, edges)
+    }
+
+    /// The nodes at most so many edges from some nodes, in ascending order.
+    pub fn around(&self, nodes: &[u32], edges: usize) -> Vec<u32> {
         let graph = &self.dataset.graph;
         let types = graph.node_types();
-        let (mut found, mut first) = (self.targets.clone(), 0);
+        let (mut found, mut first) = (nodes.to_vec(), 0);
         let mut is_found = vec![false; graph.num_nodes()];
         found.retain(|&node| !std::mem::replace(&mut is_found[node as usize], true));
         for _ in 0..edges {

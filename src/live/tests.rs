@@ -209,11 +209,11 @@ fn key(text: &str) -> NodeKey {
 }
 
 fn whole() -> Draw {
-    Draw { hops: 3, made: None, fanouts: None, seed: 0, max_nodes: 1000, named: true }
+    Draw { hops: 3, makes: Makes::default(), fanouts: None, seed: 0, max_nodes: 1000, named: true }
 }
 
 fn drawn() -> Draw {
-    Draw { hops: 2, made: None, fanouts: Some(vec![2, 1]), seed: 5, max_nodes: 1000, named: true }
+    Draw { hops: 2, makes: Makes::default(), fanouts: Some(vec![2, 1]), seed: 5, max_nodes: 1000, named: true }
 }
 
 /// All that a part says, to the byte, but where its nodes were refreshed.

@@ -1,10 +1,12 @@
 //! The way from some nodes to what they are joined to.
 
+use std::collections::BTreeMap;
+
 use hashbrown::HashTable;
 
 use super::append::Overlay;
-use super::draw::{Draw, hash_of};
-use super::made::MadeRow;
+use super::draw::{Around, Draw, hash_of};
+use super::made::{Layer, MadeRows};
 use super::refused::{Fault, Refused};
 use super::view::{Carrier, View};
 use crate::error::Error;
@@ -31,18 +33,30 @@ pub(super) struct Rows {
     carriers: Vec<Carrier>,
 }
 
+/// What is gone around a node for.
+#[derive(Clone, Copy)]
+enum Purpose {
+    Score,
+    Embedding,
+}
+
 /// On the way from targets to what they are joined to.
 pub(super) struct Walk<'a> {
     view: View<'a>,
     draw: &'a Draw,
+    /// As [`Overlay::unheard_until`] says.
+    unheard_until: i64,
     pub found: Found,
     /// By relation.
     pub rows: Vec<Rows>,
-    /// By number: how many steps are gone from a node, and whether its rows are there.
-    steps: Vec<usize>,
+    /// By number: what is kept of a node that was asked for it.
+    pub made: BTreeMap<u32, MadeRows>,
+    /// By number and purpose: how many steps are gone from a node.
+    steps: Vec<[usize; 2]>,
+    /// By number: whether its rows are there.
     has_rows: Vec<bool>,
     /// Numbers by steps that are to be gone from them.
-    waiting: Vec<Vec<u32>>,
+    waiting: Vec<Vec<(u32, Purpose)>>,
     places: Vec<u32>,
 }
 
@@ -114,14 +128,16 @@ impl Rows {
 
 impl<'a> Walk<'a> {
     /// Before the first step.
-    pub fn new(view: View<'a>, draw: &'a Draw) -> Self {
+    pub fn new(view: View<'a>, draw: &'a Draw, overlay: Option<&Overlay>) -> Self {
         let lists = || vec![Vec::new(); view.base().of_events.len()];
-        let most = draw.hops.max(draw.made.map_or(0, |made| made.reach));
+        let most = draw.hops.max(draw.makes.embeddings.map_or(0, |around| around.reach));
         Self {
             view,
             draw,
+            unheard_until: overlay.map_or(i64::MAX, |overlay| overlay.unheard_until),
             found: Found { nodes: lists(), order: Vec::new(), numbers: lists(), table: HashTable::new() },
             rows: view.base().ends.iter().map(|_| Rows::default()).collect(),
+            made: BTreeMap::new(),
             steps: Vec::new(),
             has_rows: Vec::new(),
             waiting: vec![Vec::new(); most + 1],
@@ -129,44 +145,89 @@ impl<'a> Walk<'a> {
         }
     }
 
+    /// The place of a target.
+    pub fn target(&mut self, node_type: usize, local: u32) -> u32 {
+        self.reach(node_type, local, (self.draw.hops, Purpose::Score))
+    }
+
     /// The place of a node, from which at least so many steps are gone.
-    pub fn reach(&mut self, node_type: usize, local: u32, steps: usize) -> u32 {
+    fn reach(&mut self, node_type: usize, local: u32, steps: (usize, Purpose)) -> u32 {
         let place = self.found.place(node_type, local);
         self.raise(self.found.numbers[node_type][place as usize], steps);
         place
     }
 
-    fn raise(&mut self, number: u32, steps: usize) {
+    fn raise(&mut self, number: u32, (steps, purpose): (usize, Purpose)) {
         let at = number as usize;
-        self.steps.resize(self.found.order.len(), 0);
+        self.steps.resize(self.found.order.len(), [0; 2]);
         self.has_rows.resize(self.found.order.len(), false);
-        if self.steps[at] < steps {
-            self.steps[at] = steps;
-            self.waiting[steps].push(number);
+        let known = &mut self.steps[at][purpose as usize];
+        if *known < steps {
+            *known = steps;
+            self.waiting[steps].push((number, purpose));
         }
+    }
+
+    /// Goes to everything that scores of the targets are made of.
+    pub fn go(&mut self) -> Result<(), Refused> {
+        if let Some(Around { within, reach }) = self.draw.makes.embeddings {
+            // Nodes so far away have this many steps left, and are known when all closer ones were gone from.
+            self.go_on(self.draw.hops.saturating_sub(within) + 1)?;
+            for number in 0..self.found.order.len() as u32 {
+                let (node_type, place) = self.found.order[number as usize];
+                let local = self.found.nodes[node_type][place as usize];
+                if self.view.refreshed(node_type, local).is_none() && !self.has(number, Layer::Embedding) {
+                    self.raise(number, (reach, Purpose::Embedding));
+                }
+            }
+        }
+        self.go_on(1)
     }
 
     /// Goes from all nodes that have at least `least` steps left, from those that have most first: nodes are found in
     /// the order of their distance.
-    pub fn go(&mut self, least: usize) -> Result<(), Refused> {
+    fn go_on(&mut self, least: usize) -> Result<(), Refused> {
         for steps in (least..self.waiting.len()).rev() {
-            for number in std::mem::take(&mut self.waiting[steps]) {
-                if self.steps[number as usize] == steps {
-                    self.step(number, steps)?;
+            for (number, purpose) in std::mem::take(&mut self.waiting[steps]) {
+                // The last step is gone for the first layer.
+                let is_left = self.steps[number as usize][purpose as usize] == steps;
+                if is_left && !(steps == 1 && self.is_kept(number, purpose)) {
+                    self.step(number, (steps, purpose))?;
                 }
             }
         }
         Ok(())
     }
 
-    fn step(&mut self, number: u32, steps: usize) -> Result<(), Refused> {
+    /// Whether everything is kept that the first layer makes of a node.
+    fn is_kept(&mut self, number: u32, purpose: Purpose) -> bool {
+        match purpose {
+            Purpose::Embedding => self.has(number, Layer::Encoder),
+            Purpose::Score => {
+                let networks = self.draw.makes.networks;
+                networks > 0 && (0..networks).all(|at| self.has(number, Layer::Network(at)))
+            }
+        }
+    }
+
+    fn has(&mut self, number: u32, layer: Layer) -> bool {
+        if !self.made.contains_key(&number) {
+            let (node_type, place) = self.found.order[number as usize];
+            let (local, networks) = (self.found.nodes[node_type][place as usize], self.draw.makes.networks);
+            let made = self.view.made(node_type, local, self.unheard_until, networks);
+            self.made.extend(made.map(|made| (number, made)));
+        }
+        self.made.get(&number).is_some_and(|made| made.get(layer).is_some())
+    }
+
+    fn step(&mut self, number: u32, (steps, purpose): (usize, Purpose)) -> Result<(), Refused> {
         let (node_type, place) = self.found.order[number as usize];
         if std::mem::replace(&mut self.has_rows[number as usize], true) {
             for at in 0..self.rows.len() {
                 let [src, dst] = self.view.base().ends[at];
                 for entry in (0..self.rows[at].row(place).len()).filter(|_| dst == node_type) {
                     let source = self.rows[at].row(place)[entry];
-                    self.raise(self.found.numbers[src][source as usize], steps - 1);
+                    self.raise(self.found.numbers[src][source as usize], (steps - 1, purpose));
                 }
             }
             return Ok(());
@@ -183,7 +244,7 @@ impl<'a> Walk<'a> {
             let first = self.rows[at].col_idx.len();
             for &entry in &places {
                 let (source, carrier) = sources.at(entry as usize);
-                let source = self.reach(base.ends[at][0], source, steps - 1);
+                let source = self.reach(base.ends[at][0], source, (steps - 1, purpose));
                 self.rows[at].col_idx.push(source);
                 self.rows[at].carriers.push(carrier);
             }
@@ -194,25 +255,6 @@ impl<'a> Walk<'a> {
         }
         self.places = places;
         Ok(())
-    }
-
-    /// Of all nodes that were found so far, by their numbers: what is made of those that were not there when all were
-    /// refreshed and is kept. What is to be made of others and these is so many steps around them.
-    pub fn made(&mut self, reach: usize, overlay: Option<&Overlay>) -> Vec<(u32, MadeRow)> {
-        let mut made = Vec::new();
-        for number in 0..self.found.order.len() as u32 {
-            let (node_type, place) = self.found.order[number as usize];
-            let local = self.found.nodes[node_type][place as usize];
-            if self.view.refreshed(node_type, local).is_some() {
-                continue;
-            }
-            let row = self.view.made(node_type, local, overlay.map_or(i64::MAX, |overlay| overlay.unheard_until));
-            if row.as_ref().and_then(MadeRow::get).is_none() {
-                self.raise(number, reach);
-            }
-            made.extend(row.map(|row| (number, row)));
-        }
-        made
     }
 }
 

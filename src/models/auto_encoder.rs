@@ -365,15 +365,37 @@ impl<B: GraphBackend> TripleStreamGae<B> {
         normalisation: &[Normalisation<B>],
         inputs: &Inputs<B>,
     ) -> Vec<Tensor<B, 2>> {
-        let [first, second] = &self.layers[..] else { unreachable!("two layers") };
-        let h = match inputs.chunk_rows {
-            None => second.second(graph, field, normalisation, &first.first(graph, field, inputs)),
-            Some(chunk_rows) => {
-                let h = first.in_chunks(0, graph, field, normalisation, &inputs.rows, chunk_rows);
-                second.in_chunks(1, graph, field, normalisation, &h, chunk_rows)
-            }
+        let h = self.hidden(graph, field, normalisation, inputs);
+        self.embed_hidden(graph, field, normalisation, (&h, inputs.chunk_rows))
+    }
+
+    /// Rows behind the first layer.
+    pub fn hidden(
+        &self,
+        graph: &DeviceGraph<B>,
+        field: &ReceptiveField<B>,
+        normalisation: &[Normalisation<B>],
+        inputs: &Inputs<B>,
+    ) -> Vec<Tensor<B, 2>> {
+        match inputs.chunk_rows {
+            None => self.layers[0].first(graph, field, inputs),
+            Some(chunk_rows) => self.layers[0].in_chunks(0, graph, field, normalisation, &inputs.rows, chunk_rows),
+        }
+    }
+
+    /// Embeddings out of rows behind the first layer.
+    pub fn embed_hidden(
+        &self,
+        graph: &DeviceGraph<B>,
+        field: &ReceptiveField<B>,
+        normalisation: &[Normalisation<B>],
+        (h, chunk_rows): (&[Tensor<B, 2>], Option<usize>),
+    ) -> Vec<Tensor<B, 2>> {
+        let z = match chunk_rows {
+            None => self.layers[1].second(graph, field, normalisation, h),
+            Some(chunk_rows) => self.layers[1].in_chunks(1, graph, field, normalisation, h, chunk_rows),
         };
-        h.into_iter().map(normalise_rows).collect()
+        z.into_iter().map(normalise_rows).collect()
     }
 }
 

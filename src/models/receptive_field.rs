@@ -45,26 +45,34 @@ impl<B: GraphBackend> ReceptiveField<B> {
         graph: &DeviceGraph<B>,
         drop_edge: impl Fn(usize, &DeviceRelation<B>) -> Option<DropEdge>,
     ) -> Vec<Block<B>> {
-        let block = |layer: usize| {
-            let rows = |level: usize, t: usize| self.rows(graph, level, t);
-            let live = graph.relations.iter().filter(|r| rows(layer, r.src) > 0 && rows(layer + 1, r.dst) > 0);
-            let edges = live.map(|relation| relation.edges(self.csr(layer, relation), drop_edge(layer, relation)));
-            let (before, after) = (&self.levels[layer], &self.levels[layer + 1]);
-            let kept = graph.node_types.iter().zip(before.iter().zip(after));
-            Block {
-                edges: edges.collect(),
-                kept: kept
-                    .map(|(t, (before, after))| KeptRows::Selected {
-                        before: before.clone(),
-                        after: after.clone(),
-                        of: t.count,
-                    })
-                    .collect(),
-                streams_into: graph.streams_into.clone(),
-                reads_data: layer == 0 && before.iter().all(Option::is_none),
-            }
-        };
+        let block = |layer: usize| self.block(graph, layer, |relation| drop_edge(layer, relation));
         (0..self.levels.len() - 1).map(block).collect()
+    }
+
+    /// One of them, counted from 0.
+    pub fn block(
+        &self,
+        graph: &DeviceGraph<B>,
+        layer: usize,
+        drop_edge: impl Fn(&DeviceRelation<B>) -> Option<DropEdge>,
+    ) -> Block<B> {
+        let rows = |level: usize, t: usize| self.rows(graph, level, t);
+        let live = graph.relations.iter().filter(|r| rows(layer, r.src) > 0 && rows(layer + 1, r.dst) > 0);
+        let edges = live.map(|relation| relation.edges(self.csr(layer, relation), drop_edge(relation)));
+        let (before, after) = (&self.levels[layer], &self.levels[layer + 1]);
+        let kept = graph.node_types.iter().zip(before.iter().zip(after));
+        Block {
+            edges: edges.collect(),
+            kept: kept
+                .map(|(t, (before, after))| KeptRows::Selected {
+                    before: before.clone(),
+                    after: after.clone(),
+                    of: t.count,
+                })
+                .collect(),
+            streams_into: graph.streams_into.clone(),
+            reads_data: layer == 0 && before.iter().all(Option::is_none),
+        }
     }
 }
 

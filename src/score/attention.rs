@@ -26,7 +26,7 @@ use crate::infer::plan;
 use crate::infer::stage2::Stage2;
 use crate::infer::tree_table::TableLabels;
 use crate::infer::uploaded::Uploaded;
-use crate::live::Part;
+use crate::live::{Layer, Part};
 use crate::models::attention::{AttentionSpec, TripleStreamGat, reads_ages};
 use crate::models::parameters::HostTensor;
 use crate::run::bundle::{Bundle, Reads};
@@ -143,7 +143,8 @@ impl<B: GraphBackend> Model<B> for Attention {
         };
         let explained = Explained::of(&network, &graph);
         let (run, data, device) = (run.to_owned(), data.to_owned(), device.clone());
-        Ok(Box::new(AttentionParts { network, input, growing, explained, run, data, device }))
+        let of_events = dataset.events.is_some();
+        Ok(Box::new(AttentionParts { network, input, growing, explained, of_events, run, data, device }))
     }
 }
 
@@ -153,6 +154,8 @@ struct AttentionParts<B: GraphBackend> {
     input: Input,
     growing: Option<Growing<B>>,
     explained: Explained,
+    /// Whether nodes hear of earlier ones alone.
+    of_events: bool,
     run: PathBuf,
     data: PathBuf,
     device: B::Device,
@@ -179,7 +182,9 @@ impl<B: GraphBackend> AttentionParts<B> {
 impl<B: GraphBackend> PartModel<B> for AttentionParts<B> {
     fn reach(&self) -> Reach {
         let layers = TripleStreamGat::<B>::LAYERS;
-        Reach::of(layers, self.growing.as_ref().map(|growing| (growing, layers)))
+        // Neither labels nor embeddings of others.
+        let keeps = self.of_events && self.growing.is_none() && !self.network.spec().labels;
+        Reach::of(layers, self.growing.as_ref().map(|growing| (growing, layers)), usize::from(keeps))
     }
 
     fn of_all(&self, dataset: &Dataset) -> Result<OfAll> {
@@ -198,9 +203,9 @@ impl<B: GraphBackend> PartModel<B> for AttentionParts<B> {
 
     fn scores(&self, part: &Part, all: &OfAll) -> Result<Vec<f32>> {
         let (features, known) = self.input_of(part, all, false)?;
-        let (read, targets) = ((&part.dataset, &features), (&part.targets[..], false));
+        let (read, keeps) = ((part, &features), (Layer::Network(0), false));
         let uploaded = &Uploaded::new(&self.device);
-        let scores = self.network.target_scores(read, known.as_ref(), targets, uploaded)?.scores;
+        let scores = self.network.target_scores(read, known.as_ref(), keeps, uploaded)?.scores;
         check_finite_targets("the score", &scores, 1, part)?;
         Ok(scores)
     }

@@ -24,7 +24,7 @@ use crate::infer::finite::{check_finite_rows, check_finite_targets};
 use crate::infer::layerwise_classes::class_logits;
 use crate::infer::plan;
 use crate::infer::sampled_input::SampledInput;
-use crate::live::Part;
+use crate::live::{Makes, Part};
 use crate::models::attention::reads_ages;
 use crate::models::device_graph::{DeviceGraph, check_device};
 use crate::models::node_classifier::{ClassifierSpec, NodeClassifier, probabilities};
@@ -194,7 +194,7 @@ impl<B: GraphBackend> PartModel<B> for ClassParts<B> {
             None => 1 + usize::from(self.spec.two_hops.is_some()),
         };
         // Wavelets and convolutions divide by the degrees of both ends.
-        Reach { hops: self.spec.layers * of_layer + 1, made: None }
+        Reach { hops: self.spec.layers * of_layer + 1, makes: Makes::default() }
     }
 
     fn of_all(&self, _: &Dataset) -> Result<OfAll> {

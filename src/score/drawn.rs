@@ -10,7 +10,7 @@ use super::{Computed, Prepared, ScoreOptions, Scores};
 use crate::config::RunConfig;
 use crate::error::Result;
 use crate::graph::{Dataset, Features};
-use crate::live::{Draw, Independent, Live, NodeKey};
+use crate::live::{Draw, Independent, Live, Makes, NodeKey};
 
 /// Parts that are scored at a time.
 const BATCH: usize = 64;
@@ -39,7 +39,7 @@ pub fn compute_drawn<B: GraphBackend>(
     let columns = dataset.features.as_ref().map_or(0, Features::dim);
     let live = Live::open(dataset.clone(), Independent { columns, history: 0 })?;
     let (hops, fanouts) = (fanouts.len(), Some(fanouts.to_vec()));
-    let draw = Draw { hops, made: None, fanouts, seed, max_nodes: usize::MAX, named: false };
+    let draw = Draw { hops, makes: Makes::default(), fanouts, seed, max_nodes: usize::MAX, named: false };
     let types = dataset.graph.node_types();
     let key = |node: u32| NodeKey {
         node_type: types[dataset.graph.type_of(node as usize)].name.clone(),

@@ -11,7 +11,8 @@ use crate::error::{Error, Result};
 use crate::graph::{Dataset, Features};
 use crate::infer::embed::Growing;
 use crate::infer::tree_table::TableLabels;
-use crate::live::{Around, Part};
+use crate::live::{Makes, Part};
+use crate::models::attention::TripleStreamGat;
 use crate::run::bundle::{Bundle, Reads};
 
 /// A model that a checkpoint or a run holds.
@@ -104,23 +105,28 @@ impl OfAll {
 pub(super) struct Reach {
     /// From a target.
     pub hops: usize,
-    /// For what it makes of nodes that are new, where a part need not have that of all nodes.
-    pub made: Option<Around>,
+    /// What it makes of nodes, where a part need not have what that is made of.
+    pub makes: Makes,
 }
 
 impl Reach {
-    /// Of a model that looks so many edges and reads embeddings of Stage 1 of what is within as many as is said.
-    pub fn of<B: GraphBackend>(hops: usize, embeddings: Option<(&Growing<B>, usize)>) -> Self {
-        let Some((growing, within)) = embeddings else { return Self { hops, made: None } };
-        match growing.around(within) {
-            Some(around) => Self { hops: hops.max(within), made: Some(around) },
-            None => Self { hops: hops.max(within + growing.reach()), made: None },
-        }
+    /// Of a model that looks so many edges, reads embeddings of Stage 1 of what is within as many as is said, and has
+    /// so many networks that keep rows.
+    pub fn of<B: GraphBackend>(hops: usize, embeddings: Option<(&Growing<B>, usize)>, networks: usize) -> Self {
+        let around = embeddings.and_then(|(growing, within)| growing.around(within));
+        let read = embeddings.map_or(0, |(growing, within)| match around {
+            Some(_) => within,
+            None => within + growing.reach(),
+        });
+        let hops = hops.max(read);
+        // Rows of the first layer are all that is one step from the end.
+        let networks = if hops == TripleStreamGat::<B>::LAYERS { networks } else { 0 };
+        Self { hops, makes: Makes { embeddings: around, networks } }
     }
 
     /// From a target, whatever there is already.
     pub fn whole(&self) -> usize {
-        self.hops.max(self.made.map_or(0, |made| made.within + made.reach))
+        self.hops.max(self.makes.embeddings.map_or(0, |made| made.within + made.reach))
     }
 }
 

@@ -14,7 +14,7 @@ use crate::config::RunConfig;
 use crate::data::tables::RowTables;
 use crate::error::Result;
 use crate::graph::{Dataset, digest};
-use crate::live::{Around, Part, RowReader};
+use crate::live::{Makes, Part, RowReader};
 use crate::metrics::Calibration;
 use crate::run::RunDir;
 use crate::run::bundle::Bundle;
@@ -111,14 +111,14 @@ impl<B: GraphBackend> Prepared<B> {
         self.models.iter().map(|model| model.reach().whole()).max().unwrap_or_default()
     }
 
-    /// The same of a part that need not have what is around nodes of which was made before what the model makes of them
-    /// ([`Draw::made`](crate::live::Draw::made)). What it makes of others stays with the graph, until other nodes or
+    /// The same of a part that need not have what is around nodes of which was kept what the model makes of them
+    /// ([`Draw::makes`](crate::live::Draw::makes)). What it makes of others stays with the graph, until other nodes or
     /// another model are refreshed.
-    pub fn reach(&self) -> (usize, Option<Around>) {
+    pub fn reach(&self) -> (usize, Makes) {
         match &self.models[..] {
-            [model] => (model.reach().hops, model.reach().made),
+            [model] => (model.reach().hops, model.reach().makes),
             // Each member makes its own.
-            _ => (self.hops(), None),
+            _ => (self.hops(), Makes::default()),
         }
     }
 

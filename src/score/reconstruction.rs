@@ -61,7 +61,7 @@ struct ReconstructionParts<B: GraphBackend> {
 
 impl<B: GraphBackend> PartModel<B> for ReconstructionParts<B> {
     fn reach(&self) -> Reach {
-        Reach::of(1, Some((&self.growing, 1)))
+        Reach::of(1, Some((&self.growing, 1)), 0)
     }
 
     fn of_all(&self, dataset: &Dataset) -> Result<OfAll> {

@@ -78,7 +78,8 @@ impl<B: GraphBackend> Model<B> for Trees {
             }
             false => None,
         };
-        Ok(Box::new(TreeParts { checkpoint: self.0, tables, growing, data: data.to_owned(), device: device.clone() }))
+        let (of_events, data, device) = (dataset.events.is_some(), data.to_owned(), device.clone());
+        Ok(Box::new(TreeParts { checkpoint: self.0, tables, growing, of_events, data, device }))
     }
 }
 
@@ -87,6 +88,8 @@ struct TreeParts<B: GraphBackend> {
     checkpoint: TreeCheckpoint,
     tables: TableModel<B>,
     growing: Option<Growing<B>>,
+    /// Whether nodes hear of earlier ones alone.
+    of_events: bool,
     data: PathBuf,
     device: B::Device,
 }
@@ -110,7 +113,8 @@ impl<B: GraphBackend> TreeParts<B> {
 impl<B: GraphBackend> PartModel<B> for TreeParts<B> {
     fn reach(&self) -> Reach {
         let within = self.tables.embeddings_within();
-        Reach::of(self.tables.reach(), self.growing.as_ref().map(|growing| (growing, within)))
+        let networks = if self.of_events { self.tables.networks() } else { 0 };
+        Reach::of(self.tables.reach(), self.growing.as_ref().map(|growing| (growing, within)), networks)
     }
 
     fn of_all(&self, dataset: &Dataset) -> Result<OfAll> {
@@ -129,7 +133,7 @@ impl<B: GraphBackend> PartModel<B> for TreeParts<B> {
             Some(_) => self.embeddings().of_part(part, all.rows(), nodes, uploaded),
             None => self.embeddings().within(self.tables.embeddings_within(), part, all.rows(), uploaded),
         };
-        let table = self.tables.rows(&part.dataset, &self.data, &labels, z, &part.targets, uploaded)?;
+        let table = self.tables.rows(part, &self.data, &labels, z, uploaded)?;
         self.checkpoint.check_columns(table.columns(), &self.data)?;
         let rows: Vec<f32> = (0..table.num_rows()).flat_map(|row| table.row(row)).collect();
         self.checkpoint.ensemble.predict(&Matrix::f32(&rows, table.columns().len())?)

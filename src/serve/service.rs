@@ -28,7 +28,7 @@ use crate::backend::{Device, with_backend};
 use crate::data::tables::{IMPORT_BINARY, IMPORT_FILE, UnknownCategories, unknown_categories};
 use crate::error::{Error, Result};
 use crate::graph::{Dataset, Events};
-use crate::live::{self, Change, Columns, Count, Draw, Fault, Live, NodeKey, Part, Refused, Row, RowReader};
+use crate::live::{self, Change, Columns, Count, Draw, Fault, Live, Makes, NodeKey, Part, Refused, Row, RowReader};
 use crate::run::RunDir;
 use crate::run::bundle::Bundle;
 use crate::run::bundle::drift::Profile;
@@ -243,14 +243,14 @@ impl<B: GraphBackend> Service<B> {
     /// What is drawn; `named` where reasons are wanted.
     fn draw(&self, model: &Model<B>, named: bool) -> Draw {
         let Options { fanouts, seed, limits, .. } = &self.options;
-        let (hops, made) = match fanouts {
+        let (hops, makes) = match fanouts {
             // Draws say how far they go.
-            Some(fanouts) => (fanouts.len(), None),
+            Some(fanouts) => (fanouts.len(), Makes::default()),
             // Reasons are looked for in all that is around.
-            None if named => (model.prepared.hops(), None),
+            None if named => (model.prepared.hops(), Makes::default()),
             None => model.prepared.reach(),
         };
-        Draw { hops, made, fanouts: fanouts.clone(), seed: *seed, max_nodes: limits.neighbourhood, named }
+        Draw { hops, makes, fanouts: fanouts.clone(), seed: *seed, max_nodes: limits.neighbourhood, named }
     }
 
     /// The rows of each change.

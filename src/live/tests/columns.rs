@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::data::tables::{ImportOptions, import};
 use crate::graph::{Dataset, FeatureValues};
-use crate::live::{Change, Columns, Derived, Draw, EdgeAt, EdgeRow, EventAt, Live, NodeRow, Row, RowReader};
+use crate::live::{Change, Columns, Derived, Draw, EdgeAt, EdgeRow, EventAt, Live, Makes, NodeRow, Row, RowReader};
 
 const DAY: i64 = 86_400;
 
@@ -254,7 +254,7 @@ fn append((live, reader): &(Live, RowReader), rows: &[(usize, Vec<String>)]) {
 
 /// The features of some payments.
 fn told((live, _): &(Live, RowReader), payments: &[usize]) -> Vec<Vec<u16>> {
-    let draw = Draw { hops: 0, made: None, fanouts: None, seed: 0, max_nodes: 1, named: false };
+    let draw = Draw { hops: 0, makes: Makes::default(), fanouts: None, seed: 0, max_nodes: 1, named: false };
     let part = |at: &usize| live.part(&[format!("payment:p{at}").parse().unwrap()], &[], &draw).unwrap();
     payments.iter().map(part).map(|part| features(&part.dataset, part.targets[0] as usize)).collect()
 }

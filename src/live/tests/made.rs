@@ -2,9 +2,12 @@
 
 use super::*;
 
-/// Numbers that tell what is around a node.
+/// Numbers that tell what is around a node, but for labels, which no network here reads.
 fn row_of(part: &Part) -> Vec<f32> {
-    let hash = draw::hash_of(&told(part));
+    let mut part = part.clone();
+    part.dataset.labels = None;
+    part.dataset.events.iter_mut().for_each(|events| events.known.clear());
+    let hash = draw::hash_of(&told(&part));
     (0..4).map(|at| f32::from((hash >> (16 * at)) as u16)).collect()
 }
 
@@ -28,28 +31,47 @@ fn fit(live: &Live, batch: &[Row]) -> Vec<Row> {
     batch.iter().filter(fits).cloned().collect()
 }
 
-/// Looks at all payments, makes what is not kept, and says how often something was kept.
-fn look(live: &Live, overlay: &[Row]) -> usize {
-    let (near, around) = (Draw { hops: 2, ..whole() }, Around { within: 1, reach: 2 });
-    let own = |name: &str| live.part(&[key(name)], overlay, &near).unwrap();
+/// Looks at all payments as so many networks behind embeddings do, makes what is not kept, and says how often something
+/// was kept.
+fn look(live: &Live, overlay: &[Row], networks: usize) -> usize {
+    let makes = Makes { embeddings: Some(Around { within: 1, reach: 2 }), networks };
+    let draw = Draw { hops: if networks > 0 { 2 } else { 1 }, makes, ..whole() };
+    let own = |name: &str, hops| live.part(&[key(name)], overlay, &Draw { hops, ..whole() }).unwrap();
     let mut kept = 0;
     for name in (0..60).map(|at| format!("payment:p{at}")) {
-        let Ok(part) = live.part(&[key(&name)], overlay, &Draw { hops: 1, made: Some(around), ..whole() }) else {
-            continue;
+        let Ok(part) = live.part(&[key(&name)], overlay, &draw) else { continue };
+        let row = |node: u32, layer: Layer| part.made.get(&node).and_then(|rows| rows.get(layer));
+        let keep = |node: u32, layer: Layer, made: &[f32]| {
+            part.made.get(&node).into_iter().for_each(|rows| rows.put(layer, made));
         };
-        for node in part.within(1).into_iter().filter(|&node| part.refreshed[node as usize].is_none()) {
+        // What is kept would be made now, and of the rest everything is there that it is made of.
+        let hidden = |node: u32, layer: Layer| {
             let name = name_of(&part, node);
-            let expected = row_of(&own(&name));
-            let row = part.made.get(&node);
-            if let Some(known) = row.and_then(MadeRow::get) {
-                assert_eq!(known, expected, "{name} of {}", name_of(&part, part.targets[0]));
-                kept += 1;
+            let there = own(&name, 1);
+            if let Some(known) = row(node, layer) {
+                assert_eq!(known, row_of(&there), "{layer:?} of {name} around {}", name_of(&part, part.targets[0]));
+                return 1;
+            }
+            assert_eq!(names_of(&part, &part.around(&[node], 1)), names_of(&there, &there.within(1)), "{name}");
+            keep(node, layer, &row_of(&there));
+            0
+        };
+        for node in part.within(1) {
+            kept += (0..networks).map(|at| hidden(node, Layer::Network(at))).sum::<usize>();
+            if part.refreshed[node as usize].is_some() {
                 continue;
             }
-            let here = Part { targets: vec![node], ..part.clone() };
-            let there = own(&name);
-            assert_eq!(names_of(&here, &here.within(2)), names_of(&there, &there.within(2)), "{name}");
-            row.iter().for_each(|row| row.put(expected.iter().copied()));
+            let expected = row_of(&own(&name_of(&part, node), 2));
+            match row(node, Layer::Embedding) {
+                Some(known) => {
+                    assert_eq!(known, expected, "{} around {}", name_of(&part, node), name_of(&part, part.targets[0]));
+                    kept += 1;
+                }
+                None => {
+                    kept += part.around(&[node], 1).into_iter().map(|at| hidden(at, Layer::Encoder)).sum::<usize>();
+                    keep(node, Layer::Embedding, &expected);
+                }
+            }
         }
     }
     kept
@@ -57,17 +79,18 @@ fn look(live: &Live, overlay: &[Row]) -> usize {
 
 #[test]
 fn what_was_made_of_a_node_is_what_would_be_made_of_it_now() {
-    for seed in 0..6 {
+    for (seed, networks) in (0..6).map(|seed| (seed, seed as usize % 3)) {
         let batches = batches(seed, 14);
         let live = live(&batches[..4].concat());
         let parent = tempfile::tempdir().unwrap();
         let mut kept = 0;
         for (at, batch) in batches.iter().enumerate().skip(4) {
             let batch = fit(&live, batch);
-            kept += look(&live, &batch);
+            kept += look(&live, &batch, networks);
             live.append(&batch).unwrap();
-            kept += look(&live, &[]);
+            kept += look(&live, &[], networks);
             match at {
+                6 => live.set_label(&key("payment:p3"), 1, 1000).unwrap(),
                 7 => {
                     live.forget(&key("payment:p6")).unwrap();
                 }
@@ -79,7 +102,7 @@ fn what_was_made_of_a_node_is_what_would_be_made_of_it_now() {
                 12 => assert!(live.drop_before(50) > 0),
                 _ => {}
             }
-            kept += look(&live, &[]);
+            kept += look(&live, &[], networks);
         }
         assert!(kept > 20, "{kept} rows were kept");
     }

@@ -117,7 +117,7 @@ pub(super) struct FrozenLayer<B: Backend> {
 }
 
 impl<B: GraphBackend> TripleStreamGat<B> {
-    /// What [`embed_frozen`](Self::embed_frozen) reads, for graphs into whose types so many streams lead.
+    /// What [`layer_frozen`](Self::layer_frozen) reads, for graphs into whose types so many streams lead.
     pub fn freeze(&self, streams_into: &[usize]) -> Frozen<B> {
         let of_layer = |layer: &AttentionLayer<B>| FrozenLayer {
             vectors: layer.streams.iter().map(|stream| stream.score_vectors(self.heads)).collect(),
@@ -126,20 +126,18 @@ impl<B: GraphBackend> TripleStreamGat<B> {
         Frozen { layers: self.layers.iter().map(of_layer).collect() }
     }
 
-    /// What [`embed`](Self::embed) makes in a pass that drops nothing, to the bit.
-    pub fn embed_frozen(
+    /// What a layer, counted from 0, makes of `h` in a pass of [`embed`](Self::embed) that drops nothing, to the bit.
+    pub fn layer_frozen(
         &self,
         frozen: &Frozen<B>,
-        graph: &DeviceGraph<B>,
-        field: &ReceptiveField<B>,
-        x: &[Tensor<B, 2>],
+        layer: usize,
+        (graph, field): (&DeviceGraph<B>, &ReceptiveField<B>),
+        h: &[Tensor<B, 2>],
     ) -> Vec<Tensor<B, 2>> {
-        let blocks = field.blocks(graph, |_, _| None);
-        blocks.iter().zip(&frozen.layers).enumerate().fold(x.to_vec(), |h, (at, (block, frozen))| {
-            let mut results = Vec::with_capacity(h.len());
-            let source = Source { block, h: &AtHand(&h), pass: Pass::default(), frozen: Some(frozen) };
-            self.rows_of(at, &source, |_, result| results.push(result));
-            results
-        })
+        let block = &field.block(graph, layer, |_| None);
+        let mut results = Vec::with_capacity(h.len());
+        let source = Source { block, h: &AtHand(h), pass: Pass::default(), frozen: Some(&frozen.layers[layer]) };
+        self.rows_of(layer, &source, |_, result| results.push(result));
+        results
     }
 }

@@ -17,7 +17,7 @@ use crate::graph::{
     Values,
 };
 use crate::infer::tree_table::{TableModel, TableOptions};
-use crate::live::MadeRow;
+use crate::live::{Layer, MadeRows, Makes};
 use crate::models::attention::{AttentionSpec, Connections, edge_inputs};
 use crate::models::auto_encoder::AutoEncoderSpec;
 use crate::models::node_classifier::ClassifierSpec;
@@ -386,15 +386,25 @@ fn check(of: &Fixture, run: &RunDir, reads_labels: bool) {
             assert!((why.score - expected[node as usize]).abs() < 1e-6);
             let among = prepared.scores(&[parts[18].clone(), part.clone(), parts[30].clone()], &refreshed).unwrap();
             assert!(bits(&among[1..2]) == bits(&score), "{}: new {node} among others", run.path().display());
-            // What was made of it once is all that is needed of what is further away.
-            let (hops, Some(_)) = prepared.reach() else { continue };
-            let (row, mut close) = (MadeRow::default(), of.part(&[node], hops));
+            // What is kept of nodes is all that is needed of what is further away.
+            let (hops, makes) = prepared.reach();
+            if makes == Makes::default() {
+                continue;
+            }
+            let hops = if makes.networks > 0 { hops - 1 } else { hops };
+            let (mut kept, mut close) = (HashMap::new(), of.part(&[node], hops));
             for part in [&mut part, &mut close] {
                 part.refreshed[part.targets[0] as usize] = None;
-                part.made.insert(part.targets[0], row.clone());
+                for at in 0..part.refreshed.len() as u32 {
+                    let id = (part.dataset.graph.type_of(at as usize), part.dataset.id_of(at).into_owned());
+                    part.made.insert(at, kept.entry(id).or_insert_with(|| MadeRows::new(makes.networks)).clone());
+                }
                 let found = prepared.scores(std::slice::from_ref(part), &refreshed).unwrap();
-                assert!(row.get().is_some() && bits(&found) == bits(&score), "{}: {node} made", run.path().display());
+                assert!(bits(&found) == bits(&score), "{}: {node} kept", run.path().display());
             }
+            let of_target = &part.made[&part.targets[0]];
+            assert_eq!(of_target.get(Layer::Embedding).is_some(), makes.embeddings.is_some());
+            assert_eq!(of_target.get(Layer::Network(0)).is_some(), makes.networks > 0);
         }
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use graphsieve::Result;
 use graphsieve::graph::Dataset;
-use graphsieve::live::{Change, Columns, Draw, Live, NodeKey, RowReader};
+use graphsieve::live::{Change, Columns, Draw, Live, Makes, NodeKey, RowReader};
 use graphsieve::serve::engine::{
     Engine, EngineState, ScoreAnswer, ScoreRequest, Spent, TableColumns, WriteRequest, Written,
 };
@@ -179,7 +179,8 @@ pub fn live_row(bytes: &[u8]) -> bool {
     let rows: Vec<_> = changes.iter().filter_map(|change| reader.read(change).ok()).flatten().collect();
     let Some(Change::Node(first)) = changes.first() else { return live.check(&rows).is_ok() };
     let target = NodeKey { node_type: first.node_type.clone(), id: first.id.clone() };
-    let draw = Draw { hops: 2, made: None, fanouts: Some(vec![3, 2]), seed: 1, max_nodes: 1000, named: true };
+    let draw =
+        Draw { hops: 2, makes: Makes::default(), fanouts: Some(vec![3, 2]), seed: 1, max_nodes: 1000, named: true };
     let taken = (live.check(&rows).is_ok(), live.part(&[target], &rows, &draw).is_ok());
     taken.0 || taken.1
 }
