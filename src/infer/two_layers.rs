@@ -38,7 +38,7 @@ impl<'a> TwoLayers<'a> {
         first: impl FnOnce(&ReceptiveField<B>) -> Vec<Tensor<B, 2>>,
         second: impl FnOnce(&ReceptiveField<B>, &[Tensor<B, 2>]) -> Vec<Tensor<B, 2>>,
     ) -> Result<Vec<Tensor<B, 2>>> {
-        let kept = |node: u32| Some(self.part.made.get(&node)?.get(self.layer?)?);
+        let kept = |node: u32| self.part.made.get(&node)?.get(self.layer?);
         let new: Vec<u32> = self.hidden.iter().copied().filter(|&node| kept(node).is_none()).collect();
         let made = if new.is_empty() { Vec::new() } else { first(&self.field([&new, self.wanted], device)) };
         let field = self.field([&self.hidden, self.wanted], device);
