@@ -45,7 +45,7 @@ fn look(live: &Live, overlay: &[Row], networks: usize) -> usize {
             part.made.get(&node).into_iter().for_each(|rows| rows.put(layer, made));
         };
         // What is kept would be made now, and of the rest everything is there that it is made of.
-        let hidden = |node: u32, layer: Layer| {
+        let hidden = |node: u32, layer: Layer| -> usize {
             let name = name_of(&part, node);
             let there = own(&name, 1);
             if let Some(known) = row(node, layer) {
