@@ -1,7 +1,8 @@
 //! Weights of a row of attention.
 
+use super::isa::{Kernel, dispatch};
 use super::softmax::{exp, greatest};
-use super::vector::{Kernel, MAX_LANES, Vector, dispatch};
+use super::vector::{MAX_LANES, Vector};
 
 /// Columns of a table at rows: `table[ids[k] * stride + at ..]`.
 #[derive(Clone, Copy)]
@@ -254,7 +255,7 @@ impl Kernel for Again<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::vector::{Isa, run_on};
+    use super::super::isa::{Isa, run_on};
     use super::*;
 
     fn close(found: f32, want: f64) {

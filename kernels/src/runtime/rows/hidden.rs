@@ -1,7 +1,9 @@
 //! Hidden layers of edges: what both ends and the values of an edge add up to, behind a leaky ReLU.
 
 use super::Rows;
-use super::vector::{Element, Kernel, Vector, dispatch, load_first, store_first};
+use super::element::{Element, load_first, store_first};
+use super::isa::{Kernel, dispatch};
+use super::vector::Vector;
 
 /// `out[k] = leaky_relu(own + x[ids[k]] + sum_v values[k, v] projection[v])`, rows of `own.len()` channels each; `x`
 /// has rows of as many. The slope is not negative.
@@ -115,7 +117,7 @@ mod tests {
     use half::f16;
 
     use super::super::Row;
-    use super::super::vector::{Isa, run_on};
+    use super::super::isa::{Isa, run_on};
     use super::*;
 
     fn check<E: Row>() {

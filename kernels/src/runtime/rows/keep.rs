@@ -1,6 +1,7 @@
 //! DropEdge of a row of edges at a time.
 
-use super::vector::{Kernel, MAX_LANES, Vector, dispatch};
+use super::isa::{Kernel, dispatch};
+use super::vector::{MAX_LANES, Vector};
 use crate::runtime::hash::mix;
 
 /// What decides whether an edge is kept; the fields are those of `DropEdge`.
@@ -71,7 +72,7 @@ impl Kernel for Keep<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::vector::{Isa, run_on};
+    use super::super::isa::{Isa, run_on};
     use super::*;
 
     fn keeps(key: KeepKey, row: u32, col: u32) -> bool {

@@ -1,6 +1,8 @@
 //! Exponentials of scores.
 
-use super::vector::{Kernel, MAX_LANES, Vector, dispatch, load_first, store_first};
+use super::element::{load_first, store_first};
+use super::isa::{Kernel, dispatch};
+use super::vector::{MAX_LANES, Vector};
 
 /// Turns the scores of a softmax row into unnormalised weights, `v = exp(v - max)`; returns `(max, sum)`, which is
 /// `(f32::MIN, 0)` when there are none.
@@ -149,7 +151,7 @@ impl Kernel for ExpWeights<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::vector::{Isa, run_on};
+    use super::super::isa::{Isa, run_on};
     use super::*;
 
     #[test]

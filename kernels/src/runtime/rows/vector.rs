@@ -1,79 +1,9 @@
-//! What the loops are written over: registers of the instruction sets, and the choice among these at run time.
+//! What the loops are written over: registers of the instruction sets.
 
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::*;
-use std::sync::LazyLock;
 
 use half::{bf16, f16};
-
-/// A number that [`Vector`]s load and store.
-///
-/// # Safety
-/// The value of all zero bytes is valid, and is zero.
-pub unsafe trait Element: Copy + Default + Send + Sync {
-    /// `V::LANES` elements, widened.
-    ///
-    /// # Safety
-    /// That of [`Vector`].
-    unsafe fn load<V: Vector>(from: *const Self) -> V;
-    /// Writes `V::LANES` elements, rounded to nearest even.
-    ///
-    /// # Safety
-    /// That of [`Vector`].
-    unsafe fn store<V: Vector>(v: V, to: *mut Self);
-}
-
-// SAFETY: 0.0 is all zero bytes.
-unsafe impl Element for f32 {
-    #[inline(always)]
-    unsafe fn load<V: Vector>(from: *const f32) -> V {
-        // SAFETY: the contract of `Vector`.
-        unsafe { V::load(from) }
-    }
-    #[inline(always)]
-    unsafe fn store<V: Vector>(v: V, to: *mut f32) {
-        // SAFETY: the contract of `Vector`.
-        unsafe { v.store(to) }
-    }
-}
-
-// SAFETY: 0.0 is all zero bytes.
-unsafe impl Element for f16 {
-    #[inline(always)]
-    unsafe fn load<V: Vector>(from: *const f16) -> V {
-        // SAFETY: the contract of `Vector`.
-        unsafe { V::load_f16(from) }
-    }
-    #[inline(always)]
-    unsafe fn store<V: Vector>(v: V, to: *mut f16) {
-        // SAFETY: the contract of `Vector`.
-        unsafe { v.store_f16(to) }
-    }
-}
-
-// SAFETY: 0.0 is all zero bytes.
-unsafe impl Element for bf16 {
-    #[inline(always)]
-    unsafe fn load<V: Vector>(from: *const bf16) -> V {
-        // SAFETY: the contract of `Vector`.
-        unsafe { V::load_bf16(from) }
-    }
-    #[inline(always)]
-    unsafe fn store<V: Vector>(v: V, to: *mut bf16) {
-        let mut lanes = [0f32; MAX_LANES];
-        // SAFETY: `lanes` holds the widest; the contract of `Vector`.
-        unsafe { v.store(lanes.as_mut_ptr()) };
-        for (l, lane) in lanes[..V::LANES].iter().enumerate() {
-            let bits = lane.to_bits();
-            let rounded = bits.wrapping_add(0x7FFF + (bits >> 16 & 1)) >> 16;
-            // Rounding could carry a NaN over into infinity.
-            let quiet = bits >> 16 | 0x40;
-            let narrow = if lane.is_nan() { quiet } else { rounded };
-            // SAFETY: `l < LANES`; the contract of `Vector`.
-            unsafe { to.add(l).write(bf16::from_bits(narrow as u16)) };
-        }
-    }
-}
 
 /// The widest [`Vector`].
 pub const MAX_LANES: usize = 16;
@@ -84,7 +14,7 @@ pub(super) const EDGES_AHEAD: usize = 16;
 /// A register of f32 of one instruction set.
 ///
 /// # Safety
-/// Its methods may run only where that instruction set is enabled, which [`dispatch`] sees to. They read and write
+/// Its methods may run only where that instruction set is enabled, which [`dispatch`](super::dispatch) sees to. They read and write
 /// `LANES` elements, at any alignment.
 pub trait Vector: Copy {
     /// A register half as long, for short rows: a load no longer than the row stays within its cache line. Itself where
@@ -499,136 +429,5 @@ impl Vector for [f32; 4] {
     #[inline(always)]
     unsafe fn power_of_two(self) -> Self {
         self.map(|v| f32::from_bits(v.to_bits().wrapping_add(127) << 23))
-    }
-}
-
-/// A loop to be compiled for every instruction set.
-pub trait Kernel {
-    /// What the loop returns.
-    type Output;
-    /// Runs the loop on registers `V`.
-    ///
-    /// # Safety
-    /// The instruction set of `V` is enabled. Implementations are `#[inline(always)]`: that is how they come to be
-    /// compiled for it.
-    unsafe fn run<V: Vector>(self) -> Self::Output;
-}
-
-/// The instruction sets, best first.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Isa {
-    #[cfg(target_arch = "x86_64")]
-    Avx512,
-    #[cfg(target_arch = "x86_64")]
-    Avx2,
-    Any,
-}
-
-impl Isa {
-    /// To test each that is available.
-    #[cfg(test)]
-    #[cfg(target_arch = "x86_64")]
-    pub const ALL: [Isa; 3] = [Isa::Avx512, Isa::Avx2, Isa::Any];
-    /// To test each that is available.
-    #[cfg(test)]
-    #[cfg(not(target_arch = "x86_64"))]
-    pub const ALL: [Isa; 1] = [Isa::Any];
-
-    /// Whether this machine has it.
-    pub fn available(self) -> bool {
-        match self {
-            #[cfg(target_arch = "x86_64")]
-            Isa::Avx512 => {
-                is_x86_feature_detected!("avx512f")
-                    && is_x86_feature_detected!("avx512bw")
-                    && is_x86_feature_detected!("avx512dq")
-                    && is_x86_feature_detected!("avx512vl")
-            }
-            #[cfg(target_arch = "x86_64")]
-            Isa::Avx2 => {
-                is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c")
-            }
-            Isa::Any => true,
-        }
-    }
-}
-
-/// The best instruction set of this machine: to ask for every feature takes as long as a short row.
-static BEST: LazyLock<Isa> = LazyLock::new(|| {
-    #[cfg(target_arch = "x86_64")]
-    if let Some(isa) = [Isa::Avx512, Isa::Avx2].into_iter().find(|isa| isa.available()) {
-        return isa;
-    }
-    Isa::Any
-});
-
-/// Runs `kernel` with the best instruction set of this machine.
-pub fn dispatch<K: Kernel>(kernel: K) -> K::Output {
-    // SAFETY: it was found available.
-    unsafe { run_on(*BEST, kernel) }
-}
-
-/// Runs `kernel` with the instruction set `isa`.
-///
-/// # Safety
-/// `isa` is available.
-pub unsafe fn run_on<K: Kernel>(isa: Isa, kernel: K) -> K::Output {
-    #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-    fn avx512<K: Kernel>(kernel: K) -> K::Output {
-        // SAFETY: enabled for this function.
-        unsafe { kernel.run::<__m512>() }
-    }
-    #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx2,fma,f16c")]
-    fn avx2<K: Kernel>(kernel: K) -> K::Output {
-        // SAFETY: enabled for this function.
-        unsafe { kernel.run::<__m256>() }
-    }
-    // SAFETY: `isa` is available.
-    unsafe {
-        match isa {
-            #[cfg(target_arch = "x86_64")]
-            Isa::Avx512 => avx512(kernel),
-            #[cfg(target_arch = "x86_64")]
-            Isa::Avx2 => avx2(kernel),
-            Isa::Any => kernel.run::<[f32; 4]>(),
-        }
-    }
-}
-
-/// The first `count <= LANES` elements, then zeros.
-///
-/// # Safety
-/// That of [`Vector`], with `count` elements to read.
-#[inline(always)]
-pub unsafe fn load_first<V: Vector, E: Element>(from: *const E, count: usize) -> V {
-    if count == V::LANES {
-        // SAFETY: the contract of `Vector`.
-        return unsafe { E::load(from) };
-    }
-    let mut lanes = [E::default(); MAX_LANES];
-    // SAFETY: `count <= LANES <= MAX_LANES`; the contract of `Vector`.
-    unsafe {
-        std::ptr::copy_nonoverlapping(from, lanes.as_mut_ptr(), count);
-        E::load(lanes.as_ptr())
-    }
-}
-
-/// The first `count <= LANES` lanes.
-///
-/// # Safety
-/// That of [`Vector`], with `count` elements to write.
-#[inline(always)]
-pub unsafe fn store_first<V: Vector, E: Element>(v: V, to: *mut E, count: usize) {
-    if count == V::LANES {
-        // SAFETY: the contract of `Vector`.
-        return unsafe { E::store(v, to) };
-    }
-    let mut lanes = [E::default(); MAX_LANES];
-    // SAFETY: `count <= LANES <= MAX_LANES`; the contract of `Vector`.
-    unsafe {
-        E::store(v, lanes.as_mut_ptr());
-        std::ptr::copy_nonoverlapping(lanes.as_ptr(), to, count);
     }
 }

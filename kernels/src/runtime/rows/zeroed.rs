@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rayon::prelude::*;
 
-use super::vector::Element;
+use super::element::Element;
 
 /// `len` zeros, on huge pages where the kernel grants them: a large output is then faulted in by 2 MiB, not by 4 KiB.
 pub(crate) fn zeroed<T: Element>(len: usize) -> Vec<T> {
