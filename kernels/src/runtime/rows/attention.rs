@@ -104,14 +104,17 @@ pub(crate) fn leaky_relu(z: f32, slope: f32) -> f32 {
     if z > 0.0 { z } else { slope * z }
 }
 
-/// The same of every lane, for a slope of 1 at most.
+/// The same of every lane.
 ///
 /// # Safety
 /// That of [`Vector`].
 #[inline(always)]
 unsafe fn leaky<V: Vector>(z: V, slope: V) -> V {
     // SAFETY: by the contract.
-    unsafe { z.at_least(z.mul_add(slope, V::splat(0.0))) }
+    unsafe {
+        let zero = V::splat(0.0);
+        z.at_most(zero).mul_add(slope, z.at_least(zero))
+    }
 }
 
 /// Room for `len` elements and a register behind them. Their number is set once they are written.
