@@ -172,11 +172,12 @@ fn dealt<B: GraphBackend>(
     // What connects them is made before the run, and not in its first mini-batch.
     rank.within_host().map_err(failed)?;
     if !together {
-        let part = Footprint::bytes(part(here));
-        let how = format!(
-            "features: {bytes} divided over the {here} ranks of each of {count} hosts, {part} on the device of each: no \
-             row crosses hosts, as asked for"
-        );
+        let where_they_are = if here == 1 {
+            "whole on the device of this host's rank".to_string()
+        } else {
+            format!("divided over the {here} ranks of this host, {} on the device of each", Footprint::bytes(part(here)))
+        };
+        let how = format!("features: {bytes} {where_they_are}: no row crosses hosts, as asked for");
         return Ok((Deal::within_hosts(hosts, own), how));
     }
     rank.across_hosts().map_err(failed)?;
@@ -230,7 +231,8 @@ mod tests {
         let (room, none) = (4 * 6_000, 4 * 6_000 - 1);
         let words = [
             (["a"; 4], [room; 4], "12.0 kB divided over 4 ranks, 3.0 kB on"),
-            (hosts, [room; 4], "12.0 kB divided over the 2 ranks of each of 2 hosts, 6.0 kB on the device of each: no"),
+            (hosts, [room; 4], "12.0 kB divided over the 2 ranks of this host, 6.0 kB on the device of each: no"),
+            (["a", "b", "c", "d"], [4 * 12_000; 4], "12.0 kB whole on the device of this host's rank: no"),
             (
                 hosts,
                 [room, room, none, room],
@@ -243,7 +245,7 @@ mod tests {
             assert!(decided.iter().all(|(_, how)| how.contains(words)), "{decided:?}");
             let mut rows: Vec<u32> = decided.iter().flat_map(|(deal, _)| deal.own(10)).collect();
             rows.sort_unstable();
-            let times = if words.contains("each of 2 hosts") { 2 } else { 1 };
+            let times = if words.contains("whole") { 4 } else if words.contains("this host") { 2 } else { 1 };
             assert_eq!(rows, (0..10).flat_map(|row| vec![row; times]).collect::<Vec<u32>>());
         }
     }
