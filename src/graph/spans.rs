@@ -34,20 +34,30 @@ impl Adjacency {
                 return None;
             }
         }
-        let mut rows: Vec<u32> = (0..self.num_rows() as u32).filter(|&row| self.degree(row as usize) > 0).collect();
-        let span = |row: u32| self.entries(row as usize);
-        rows.par_sort_unstable_by_key(|&row| (span(row).end, span(row).start, row));
-        if rows.windows(2).any(|pair| span(pair[1]).start < span(pair[0]).start) {
+        let span = |row: usize| {
+            let entries = self.entries(row);
+            (!entries.is_empty()).then_some((entries.end, entries.start, row as u32))
+        };
+        let mut spans: Vec<(usize, usize, u32)> = (0..self.num_rows()).filter_map(span).collect();
+        spans.par_sort_unstable();
+        if spans.windows(2).any(|pair| pair[1].1 < pair[0].1) {
             return None;
         }
-        let seen_by = |&at: &u64| match at {
-            NOWHERE => (0, 0),
-            at => {
-                // Those that end behind it, up to those that start behind it.
-                let first = rows.partition_point(|&row| span(row).end as u64 <= at);
-                (first as u64, rows.partition_point(|&row| span(row).start as u64 <= at) as u64)
-            }
-        };
+        // By entry: how many spans end up to it, and how many start up to it.
+        let mut up_to = vec![(0u64, 0u64); self.num_entries() + 1];
+        for &(end, start, _) in &spans {
+            up_to[end].0 += 1;
+            up_to[start].1 += 1;
+        }
+        let (mut ended, mut started) = (0, 0);
+        for (ends, starts) in &mut up_to {
+            ended += *ends;
+            started += *starts;
+            (*ends, *starts) = (ended, started);
+        }
+        // Those that end behind it, up to those that start behind it.
+        let seen_by = |&at: &u64| if at == NOWHERE { (0, 0) } else { up_to[at as usize] };
+        let rows: Vec<u32> = spans.iter().map(|&(_, _, row)| row).collect();
         let (row_start, row_end): (Vec<u64>, Vec<u64>) = place.par_iter().map(seen_by).unzip();
         Some(Adjacency::from_checked_spans(row_start, &row_end, rows.into(), self.num_rows()))
     }

@@ -175,7 +175,10 @@ fn dealt<B: GraphBackend>(
         let where_they_are = if here == 1 {
             "whole on the device of this host's rank".to_string()
         } else {
-            format!("divided over the {here} ranks of this host, {} on the device of each", Footprint::bytes(part(here)))
+            format!(
+                "divided over the {here} ranks of this host, {} on the device of each",
+                Footprint::bytes(part(here))
+            )
         };
         let how = format!("features: {bytes} {where_they_are}: no row crosses hosts, as asked for");
         return Ok((Deal::within_hosts(hosts, own), how));
@@ -245,7 +248,13 @@ mod tests {
             assert!(decided.iter().all(|(_, how)| how.contains(words)), "{decided:?}");
             let mut rows: Vec<u32> = decided.iter().flat_map(|(deal, _)| deal.own(10)).collect();
             rows.sort_unstable();
-            let times = if words.contains("whole") { 4 } else if words.contains("this host") { 2 } else { 1 };
+            let times = if words.contains("whole") {
+                4
+            } else if words.contains("this host") {
+                2
+            } else {
+                1
+            };
             assert_eq!(rows, (0..10).flat_map(|row| vec![row; times]).collect::<Vec<u32>>());
         }
     }

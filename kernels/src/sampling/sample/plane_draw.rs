@@ -201,6 +201,7 @@ fn find_worst(picks: &Picks, count: u32, worst: &mut Worst) {
     worst.slot = plane_max(select(is_worst && behind == worst_behind, slot, 0u32));
     worst.high = worst_high;
     worst.low = worst_low;
+    sync_cube();
 }
 
 /// Picks the entries with the smallest keys. There are more than are picked: the first ones fill the slots, a later one
@@ -383,18 +384,25 @@ fn pick_distinct(row: DrawnRow, picks: &mut Picks) {
     let mut changes = true.runtime();
     while changes {
         let mut changed = false.runtime();
-        k = UNIT_POS_X as usize;
-        while k < count {
-            let (place, draw) = (picks.places[k], picks.highs[k]);
-            if picks.lows[usize::cast_from(draw)] == 0u32 && place >= others && place < others + draw {
-                if picks.lows[usize::cast_from(place - others)] > 0u32 {
-                    picks.lows[usize::cast_from(draw)] = 1u32;
-                    changed = true;
+        let mut base = 0usize.runtime();
+        while base < count {
+            k = base + UNIT_POS_X as usize;
+            let mut taken = false.runtime();
+            if k < count {
+                let (place, draw) = (picks.places[k], picks.highs[k]);
+                if picks.lows[usize::cast_from(draw)] == 0u32 && place >= others && place < others + draw {
+                    taken = picks.lows[usize::cast_from(place - others)] > 0u32;
                 }
             }
-            k += CUBE_DIM_X as usize;
+            // All have read before one writes.
+            sync_cube();
+            if taken {
+                picks.lows[usize::cast_from(picks.highs[k])] = 1u32;
+                changed = true;
+            }
+            sync_cube();
+            base += CUBE_DIM_X as usize;
         }
-        sync_cube();
         changes = plane_any(changed);
     }
     k = UNIT_POS_X as usize;
