@@ -37,7 +37,8 @@ pub(crate) fn write_directory(dir: &Path, fill: impl FnOnce(&Path) -> Result<Vec
         refuse_existing(dir, help).and(Err(failed(source)))
     })?;
     let _ = building.keep();
-    sync_directory(parent)?;
+    // A caller that hears of an error finds nothing.
+    sync_directory(parent).inspect_err(|_| drop(fs::remove_dir_all(dir)))?;
     Ok(names.into_iter().map(|name| dir.join(name)).collect())
 }
 

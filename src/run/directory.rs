@@ -94,7 +94,7 @@ impl RunDir {
         Ok(run)
     }
 
-    /// Removes the directory of a run that was refused before anything was added to it.
+    /// Removes the directory of a run that ended before anything was added to it.
     pub fn remove_if_empty(&self) {
         let names: Vec<_> = fs::read_dir(&self.path).into_iter().flatten().flatten().map(|of| of.file_name()).collect();
         if names.iter().all(|name| name == CONFIG || name == META) {

@@ -168,7 +168,8 @@ pub fn open_or_create(
     let Some(path) = &options.resume else {
         let run = RunDir::create(runs, name, config_toml, Meta::now(options.device.clone(), seed))?;
         if let Some(pipeline) = &options.pipeline {
-            pipeline.record(&run)?;
+            // A run that its pipeline does not know would not be gone on with.
+            pipeline.record(&run).inspect_err(|_| run.remove_if_empty())?;
         }
         return Ok((run, None));
     };
