@@ -471,6 +471,25 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_stage_that_its_pipeline_cannot_record_leaves_no_run() {
+        let runs = tempfile::tempdir().unwrap();
+        let create = |name| RunDir::create(runs.path(), name, "seed = 1\n", Meta::now("cpu", 1)).unwrap();
+        let pipeline = create("all");
+        let begin = || {
+            let pipeline = Some(Pipeline::stage(&pipeline, "stage1"));
+            let options = RunOptions { pipeline, ..RunOptions::quiet("cpu") };
+            open_or_create(&options, runs.path(), "all-stage1", 1, "seed = 1\n").map(|(run, _)| run)
+        };
+        let run = begin().unwrap();
+        assert!(run.path().is_dir());
+        // No record can be written where there is no directory.
+        fs::remove_dir_all(pipeline.path()).unwrap();
+        assert!(begin().is_err());
+        let left: Vec<PathBuf> = fs::read_dir(runs.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
+        assert_eq!(left, [run.path()]);
+    }
+
+    #[test]
     fn checkpoints_are_written_in_their_order_and_none_behind_one_that_failed() {
         let written = Arc::new(Mutex::new(Vec::new()));
         let mut writing = Writing::default();

@@ -44,8 +44,15 @@ fn faults(calls: &[Call]) -> Vec<(usize, Fault)> {
         ];
         faults.into_iter().filter(|(can_be, _)| *can_be).map(move |(_, fault)| (at, fault)).collect::<Vec<_>>()
     };
-    if env::var_os("GRAPHSIEVE_CRASH_ALL").is_some_and(|value| value == "1") {
-        return (0..calls.len()).flat_map(of_call).collect();
+    let span = |text: String| {
+        let (first, last) = text.split_once('-').expect("1, or FIRST-LAST");
+        let [first, last] = [first, last].map(|of| of.parse::<usize>().expect("the number of a system call"));
+        first..calls.len().min(last + 1)
+    };
+    match env::var("GRAPHSIEVE_CRASH_ALL").ok().filter(|text| !text.is_empty()) {
+        Some(text) if text == "1" => return (0..calls.len()).flat_map(of_call).collect(),
+        Some(text) => return span(text).flat_map(of_call).collect(),
+        None => {}
     }
     let one = |nth: usize| {
         let all = of_call(nth * calls.len() / SOME);
