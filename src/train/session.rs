@@ -482,11 +482,13 @@ mod tests {
         };
         let run = begin().unwrap();
         assert!(run.path().is_dir());
-        // No record can be written where there is no directory.
+        // No record can be written into a file.
         fs::remove_dir_all(pipeline.path()).unwrap();
+        fs::write(pipeline.path(), "").unwrap();
         assert!(begin().is_err());
-        let left: Vec<PathBuf> = fs::read_dir(runs.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
-        assert_eq!(left, [run.path()]);
+        let mut left: Vec<PathBuf> = fs::read_dir(runs.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
+        left.sort();
+        assert_eq!(left, [pipeline.path(), run.path()]);
     }
 
     #[test]
