@@ -168,8 +168,12 @@ pub fn open_or_create(
     let Some(path) = &options.resume else {
         let run = RunDir::create(runs, name, config_toml, Meta::now(options.device.clone(), seed))?;
         if let Some(pipeline) = &options.pipeline {
-            // A run that its pipeline does not know would not be gone on with.
-            pipeline.record(&run).inspect_err(|_| run.remove_if_empty())?;
+            pipeline.record(&run).inspect_err(|_| {
+                // A run that its pipeline does not know would not be gone on with.
+                if !matches!(pipeline.begun(), Ok(Some(_))) {
+                    run.remove_if_empty();
+                }
+            })?;
         }
         return Ok((run, None));
     };
