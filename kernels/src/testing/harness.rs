@@ -202,7 +202,7 @@ fn group(trial: &Trial) -> &str {
 /// brackets after a function, others that are generic in the backend and give a [`Requirement`].
 ///
 /// `on_every_backend!("splits"; by_rows, by_bins(double_precision))` is a `Vec<Trial>` of `cpu::splits::by_rows` and so
-/// on. The crate that uses it depends on `burn_flex`.
+/// on. The crate that uses it depends on `burn` and `burn_flex`.
 #[macro_export]
 macro_rules! on_every_backend {
     ($subject:literal; $($name:ident $(($($need:ident),+))?),+ $(,)?) => {{
