@@ -13,6 +13,8 @@ use std::cell::LazyCell;
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use rayon::prelude::*;
+
 pub use self::ages::Ages;
 pub(crate) use self::histories::Histories;
 use super::adjacency::Adjacency;
@@ -412,17 +414,20 @@ fn find_partners(specs: &[RelationSpec]) -> Vec<Option<usize>> {
     let hashes: Vec<LazyCell<u64, _>> = specs.iter().map(|spec| LazyCell::new(|| spec.adjacency.edge_hash())).collect();
     let reverse_hashes: Vec<LazyCell<u64, _>> =
         specs.iter().map(|spec| LazyCell::new(|| spec.adjacency.reverse_edge_hash())).collect();
-    let reverses = |at: usize, other: usize| {
+    let may_reverse = |at: usize, other: usize| {
         (specs[at].src, specs[at].dst) == (specs[other].dst, specs[other].src)
             && specs[at].adjacency.may_reverse(&specs[other].adjacency)
-            && *hashes[at] == *reverse_hashes[other]
     };
+    let count = specs.len();
+    let possible: Vec<bool> =
+        (0..count * count).into_par_iter().map(|pair| may_reverse(pair / count, pair % count)).collect();
+    let reverses = |at: usize, other: usize| possible[at * count + other] && *hashes[at] == *reverse_hashes[other];
     let partner_of = |at: usize| {
-        let candidates = || (0..specs.len()).filter(|&other| reverses(at, other));
+        let candidates = || (0..count).filter(|&other| reverses(at, other));
         let of_stream = || candidates().find(|&other| specs[other].stream == specs[at].stream);
         if reverses(at, at) { Some(at) } else { of_stream().or_else(|| candidates().next()) }
     };
-    (0..specs.len()).map(partner_of).collect()
+    (0..count).map(partner_of).collect()
 }
 
 #[cfg(test)]

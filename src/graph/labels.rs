@@ -1,6 +1,5 @@
 //! Labels of nodes: anomalous or normal.
 
-use std::collections::HashMap;
 use std::path::Path;
 
 use ndarray::Array2;
@@ -124,10 +123,12 @@ impl Labels {
     }
 }
 
-/// Labels read so far, each with the place where it was first seen.
+/// Labels read so far, each with the place where it was seen.
 struct Checked {
     labels: Labels,
-    seen: HashMap<u32, usize>,
+    places: Vec<usize>,
+    /// A bit for every node.
+    seen: Vec<u64>,
     num_nodes: usize,
 }
 
@@ -152,7 +153,8 @@ impl Checked {
         let capacity = capacity.min(num_nodes);
         Self {
             labels: Labels { entries: Vec::with_capacity(capacity) },
-            seen: HashMap::with_capacity(capacity),
+            places: Vec::with_capacity(capacity),
+            seen: vec![0; num_nodes.div_ceil(64)],
             num_nodes,
         }
     }
@@ -166,14 +168,18 @@ impl Checked {
         if class != 0 && class != 1 {
             return Err(fault("a label of 0 or 1".into(), format!("label {class} of node {id}")));
         }
-        if let Some(earlier) = self.seen.insert(node, place) {
+        let (word, bit) = (&mut self.seen[node as usize / 64], 1 << (node % 64));
+        if *word & bit != 0 {
+            let first = self.labels.entries.iter().position(|&(known, _)| known == node);
             return Err(Fault {
                 expected: "every id once".into(),
                 found: format!("duplicate id: {id}"),
-                earlier: Some(earlier),
+                earlier: first.map(|at| self.places[at]),
             });
         }
+        *word |= bit;
         self.labels.entries.push((node, class as u8));
+        self.places.push(place);
         Ok(())
     }
 }

@@ -142,14 +142,11 @@ impl Adjacency {
 
     /// Whether what `key` says of the entries of a row ascends or stays along every row.
     pub fn rows_ascend_by<K: PartialOrd>(&self, key: impl Fn(u32) -> K + Sync) -> bool {
-        let falls = |at: usize| key(self.col_idx()[at - 1]) > key(self.col_idx()[at]);
+        let falls = |at: usize| u64::from(at > 0 && key(self.col_idx()[at - 1]) > key(self.col_idx()[at]));
         // By entry: how many up to it lie below the one before it.
-        let mut fallen = 0u64;
-        let mut falls_until = Vec::with_capacity(self.num_entries());
-        for at in 0..self.num_entries() {
-            fallen += u64::from(at > 0 && falls(at));
-            falls_until.push(fallen);
-        }
+        let mut falls_until: Vec<u64> =
+            (0..self.num_entries()).into_par_iter().with_min_len(1 << 14).map(falls).collect();
+        accumulate(&mut falls_until);
         (0..self.num_rows())
             .into_par_iter()
             .with_min_len(1 << 12)

@@ -190,13 +190,9 @@ impl Base {
 /// Ids by type, numbers where the data have none.
 fn names_of(dataset: &mut Dataset) -> Vec<Names> {
     let ids = dataset.ids.take().map(|ids| ids.0);
-    let of_type = |(t, count): (usize, usize)| {
-        let mut names = Names::default();
-        match &ids {
-            Some(ids) => ids[t].iter().for_each(|id| names.push(id)),
-            None => (0..count).for_each(|number| names.push(&number.to_string())),
-        }
-        names
+    let of_type = |(t, count): (usize, usize)| match &ids {
+        Some(ids) => Names::of(&ids[t]),
+        None => Names::of((0..count).map(|number| number.to_string())),
     };
     dataset.graph.node_types().iter().map(|of| of.count).enumerate().map(of_type).collect()
 }

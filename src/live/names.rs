@@ -3,6 +3,7 @@
 use std::hash::{BuildHasher, RandomState};
 
 use hashbrown::HashTable;
+use rayon::prelude::*;
 
 /// Tables of numbers, so that none of them is long in growing.
 const TABLES: usize = 64;
@@ -40,17 +41,41 @@ impl Names {
         self.tables.get(table_of(hash))?.find(hash, is_own).copied()
     }
 
+    /// Gives ids the numbers from 0, as [`push`](Self::push) does one after the other.
+    pub fn of(ids: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
+        let mut names = Self::default();
+        let Self { text, ends, tables, hasher } = &mut names;
+        for id in ids {
+            text.extend_from_slice(id.as_ref().as_bytes());
+            ends.push(text.len() as u64);
+        }
+        let hash_of = |number: u32| hasher.hash_one(text_of(text, ends, number));
+        let hashes: Vec<u64> = (0..ends.len() as u32).into_par_iter().map(hash_of).collect();
+        let mut numbers = vec![Vec::new(); TABLES];
+        for (number, &hash) in (0u32..).zip(&hashes) {
+            numbers[table_of(hash)].push(number);
+        }
+        let table = |numbers: Vec<u32>| {
+            let mut table = HashTable::with_capacity(numbers.len());
+            for number in numbers {
+                let id = text_of(text, ends, number);
+                let is_own = |&known: &u32| text_of(text, ends, known) == id;
+                put(&mut table, hashes[number as usize], number, is_own, |&known| hashes[known as usize]);
+            }
+            table
+        };
+        *tables = numbers.into_par_iter().map(table).collect();
+        names
+    }
+
     /// Gives an id the next number. An earlier number of the same id is found no more.
     pub fn push(&mut self, id: &str) {
         let Self { text, ends, tables, hasher } = self;
         let (number, hash) = (ends.len() as u32, hasher.hash_one(id.as_bytes()));
         tables.resize_with(TABLES, HashTable::new);
-        let table = &mut tables[table_of(hash)];
-        if let Some(known) = table.find_mut(hash, |&known| text_of(text, ends, known) == id.as_bytes()) {
-            *known = number;
-        } else {
-            table.insert_unique(hash, number, |&known| hasher.hash_one(text_of(text, ends, known)));
-        }
+        let is_own = |&known: &u32| text_of(text, ends, known) == id.as_bytes();
+        let hash_of = |&known: &u32| hasher.hash_one(text_of(text, ends, known));
+        put(&mut tables[table_of(hash)], hash, number, is_own, hash_of);
         text.extend_from_slice(id.as_bytes());
         ends.push(text.len() as u64);
     }
@@ -73,6 +98,20 @@ impl Names {
     }
 }
 
+fn put(
+    table: &mut HashTable<u32>,
+    hash: u64,
+    number: u32,
+    is_own: impl Fn(&u32) -> bool,
+    hash_of: impl Fn(&u32) -> u64,
+) {
+    if let Some(known) = table.find_mut(hash, is_own) {
+        *known = number;
+    } else {
+        table.insert_unique(hash, number, hash_of);
+    }
+}
+
 fn table_of(hash: u64) -> usize {
     // Other bits than those by which a table finds its place and tells apart what is there.
     (hash >> 32) as usize % TABLES
@@ -84,9 +123,11 @@ mod tests {
 
     #[test]
     fn ids_are_found_until_they_are_forgotten_and_can_come_again() {
-        let mut names = Names::default();
         let id = |at: u32| format!("id {}", at * 7919);
-        (0..5000).for_each(|at| names.push(&id(at)));
+        let mut names = Names::of((0..3000).map(id));
+        (3000..5000).for_each(|at| names.push(&id(at)));
+        // Of an id that comes twice the later number is found, either way.
+        assert_eq!(Names::of(["a", "b", "a"]).find("a"), Some(2));
         assert!((0..5000).all(|at| names.find(&id(at)) == Some(at) && names.get(at) == id(at)));
         assert_eq!((names.find("id 1"), names.len()), (None, 5000));
         names.forget(7);
