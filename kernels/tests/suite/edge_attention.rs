@@ -489,8 +489,15 @@ fn either_result_may_be_left_unused<B: GraphBackend>(device: &B::Device) {
         all.push(gradient::<B, 2>(term.values.as_ref().unwrap().tensor(), &grads));
         all
     };
-    assert_eq!(run(Some(1.0), None), run(Some(1.0), Some(0.0)), "y alone");
-    assert_eq!(run(None, Some(1.0)), run(Some(0.0), Some(1.0)), "v alone");
+    // Two kernels, in which a driver may round a product and a sum together or one after the other.
+    let same = |name: &str, got: Vec<Vec<f32>>, want: Vec<Vec<f32>>| {
+        for (k, (got, want)) in got.iter().zip(want).enumerate() {
+            let want: Vec<f64> = want.into_iter().map(f64::from).collect();
+            assert_close(&format!("{name}, gradient {k}"), got, &want, Dtype::F32, 1);
+        }
+    };
+    same("y alone", run(Some(1.0), None), run(Some(1.0), Some(0.0)));
+    same("v alone", run(None, Some(1.0)), run(Some(0.0), Some(1.0)));
     assert_ne!(run(Some(1.0), None), run(Some(1.0), Some(1.0)));
 }
 
@@ -604,10 +611,8 @@ fn ages_of_years_in_seconds_stay_exact_enough<B: GraphBackend>(device: &B::Devic
 fn edges_of_another_shape_are_refused_by_name<B: GraphBackend>(device: &B::Device) {
     let csr = Csr::<B>::from_host(&[0, 2, 3], &[0, 1, 1], 2, device).unwrap();
     let spans = Csr::<B>::from_spans(&[0, 0], &[2, 3], &[0, 1, 1], 2, device).unwrap();
-    // Copied and not computed: a kernel over no elements is refused by CUDA.
-    let zeros = |shape: Vec<usize>| TensorData::zeros::<f32, _>(shape);
-    let matrix = |rows: usize, columns: usize| Tensor::<B, 2>::from_data(zeros(vec![rows, columns]), device);
-    let vector = |len: usize| Tensor::<B, 1>::from_data(zeros(vec![len]), device);
+    let matrix = |rows: usize, columns: usize| zeros::<B, 2>([rows, columns], device);
+    let vector = |len: usize| zeros::<B, 1>([len], device);
     let int = |len: usize| Tensor::<B, 1, Int>::zeros([len], (device, DType::I32));
     let attended = |csr: &Csr<B>, term: EdgeTerm<B>| {
         let (dst, src) = (columns(&matrix(2, 1), 0), columns(&matrix(2, 1), 0));

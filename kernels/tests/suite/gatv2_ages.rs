@@ -342,8 +342,8 @@ fn ages_in_chunks_are_those_of_the_operator<B: GraphBackend>(device: &B::Device)
 fn ages_that_do_not_fit_are_refused_by_name<B: GraphBackend>(device: &B::Device) {
     let csr = Csr::<B>::from_host(&[0, 2, 3], &[0, 1, 1], 2, device).unwrap();
     let spans = Csr::<B>::from_spans(&[0, 0], &[2, 3], &[0, 1, 1], 2, device).unwrap();
-    let matrix = |rows: usize| Tensor::<B, 2>::zeros([rows, 4], device);
-    let vector = |len: usize| Tensor::<B, 1>::zeros([len], device);
+    let matrix = |rows: usize| zeros::<B, 2>([rows, 4], device);
+    let vector = |len: usize| zeros::<B, 1>([len], device);
     let times = |len: usize| Tensor::<B, 1, Int>::zeros([len], (device, DType::I32));
     let refusal = |csr: &Csr<B>, age: Age<B>, cosines: usize, weight: usize| {
         let time = TimeEncoding { age, log_age: false, frequency: vector(cosines), phase: vector(cosines) };

@@ -238,8 +238,14 @@ fn in_half_precision_too<B: GraphBackend>(device: &B::Device) {
     let (layer, leaves) = Layer::<B>::new(SOME, 1, Dtype::F16, device);
     let want = results(&layer, layer.one_by_one(&leaves), &leaves, Dtype::F16);
     let got = results(&layer, layer.in_chunks(&leaves, 5), &leaves, Dtype::F16);
-    // Gradients go through matrices in f16 in another order: a few of its steps, 2^-11 each.
-    assert_near("f16", &got, &want, 4e-3);
+    // Gradients go through matrices in f16 in another order, a step of which is 2^-11 of its values. Those of the scores
+    // cancel, all but: what is summed up to them is as large as the others.
+    let largest = want.iter().flatten().fold(0f32, |largest, v| largest.max(v.abs()));
+    for (which, (got, want)) in got.iter().zip(&want).enumerate() {
+        assert_eq!(got.len(), want.len(), "{which}");
+        let apart = got.iter().zip(want).fold(0f32, |apart, (a, b)| apart.max((a - b).abs()));
+        assert!(apart <= 1e-3 * largest, "result or gradient {which}: {apart} apart, {largest} is the largest");
+    }
 }
 
 /// A weighted sum and its projection, by chunks and one by one, each against the oracle. Weights have both signs; what

@@ -31,6 +31,11 @@ pub fn up<B: GraphBackend, const D: usize>(
     if dtype == Dtype::F32 { tensor } else { tensor.cast(burn_dtype(dtype)) }
 }
 
+/// Zeros, or nothing.
+pub fn zeros<B: GraphBackend, const D: usize>(shape: [usize; D], device: &B::Device) -> Tensor<B, D> {
+    up(&vec![0.0; shape.iter().product()], shape, Dtype::F32, device)
+}
+
 pub fn down<B: GraphBackend, const D: usize>(tensor: Tensor<B, D>) -> Vec<f32> {
     // A buffer of no bytes comes back without the alignment of a float.
     if tensor.dims().contains(&0) {

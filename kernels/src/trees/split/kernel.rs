@@ -1,8 +1,8 @@
 //! A cube per feature and direction, a thread per threshold; then a cube per leaf.
 //!
 //! The arithmetic is that of `search.rs`. A compiler may fuse a product into an addition that follows, which rounds
-//! once instead of twice; [`kept`] hides products from it wherever that would change a bit. Products with powers of two
-//! are exact, fused or not.
+//! once instead of twice, and that of NVIDIA's Vulkan driver takes sums and products in another order; [`kept`] hides
+//! parts of them wherever that would change a bit. Products with powers of two are exact, fused or not.
 
 use cubecl::prelude::*;
 
@@ -106,8 +106,10 @@ fn output_of(words: &Array<i64>, leaf: usize, side: Side, #[comptime] shape: Rul
         w = clipped(w, -step, step);
     }
     if comptime!(shape.smooth) {
+        let zero = words[RULE_WORDS - 1];
         let ratio = side.rows / double(words, 3usize);
-        w = w * ratio / (ratio + 1.0f64) + double(words, leaf + 4) / (ratio + 1.0f64);
+        let own = kept(kept(w * ratio, zero) / (ratio + 1.0f64), zero);
+        w = own + kept(double(words, leaf + 4) / (ratio + 1.0f64), zero);
     }
     clipped(w, double(words, leaf + 5), double(words, leaf + 6))
 }
@@ -116,7 +118,8 @@ fn output_of(words: &Array<i64>, leaf: usize, side: Side, #[comptime] shape: Rul
 fn score_of(words: &Array<i64>, side: Side, w: f64, #[comptime] shape: RuleShape) -> f64 {
     let t = shrunk(words, side.grad, shape);
     let weight = side.hess + double(words, 1usize);
-    -(kept(2.0f64 * t * w, words[RULE_WORDS - 1]) + kept(weight * w * w, words[RULE_WORDS - 1]))
+    let zero = words[RULE_WORDS - 1];
+    kept(-(kept(2.0f64 * t * w, zero) + kept(kept(weight * w, zero) * w, zero)), zero)
 }
 
 #[cube]
