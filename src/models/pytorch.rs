@@ -105,11 +105,13 @@ impl Stack {
     }
 }
 
-/// Follows a pickle without making its objects. Where it ends or says what the reader does not know, the reader ends,
-/// too, and says so.
-fn check_pickle(mut rest: &[u8]) -> Result<(), (String, u64)> {
+/// Follows a pickle without making its objects. Where it ends, the reader ends, too, and says so; what is not understood
+/// here is refused, as the reader might go on.
+fn check_pickle(pickle: &[u8]) -> Result<(), (String, u64)> {
     let mut stack = Stack::default();
+    let mut rest = pickle;
     while let Some((&code, after)) = rest.split_first() {
+        let at = pickle.len() - rest.len();
         rest = after;
         let taken = |rest: &[u8], count: usize| -> Option<u64> {
             let bytes = rest.get(..count)?;
@@ -135,6 +137,7 @@ fn check_pickle(mut rest: &[u8]) -> Result<(), (String, u64)> {
         rest = after;
         let key = value as u32;
         let known = match code {
+            b'.' => return Ok(()),
             0x80 => Some(()),
             b'(' => {
                 stack.sizes.push(None);
@@ -166,7 +169,7 @@ fn check_pickle(mut rest: &[u8]) -> Result<(), (String, u64)> {
             _ => None,
         };
         if known.is_none() {
-            return Ok(());
+            return Err((format!("an instruction that makes a state dict at byte {at}"), u64::from(code)));
         }
     }
     Ok(())
@@ -184,8 +187,11 @@ mod tests {
         let doubled = [&b")q\0"[..], &b"h\0h\0\x86q\0".repeat(40)].concat();
         assert!(check_pickle(&doubled).unwrap_err().0.contains("objects"));
         assert_eq!(check_pickle(b"X\xff\xff\xff\xffabc").unwrap_err().1, 7);
-        for harmless in [&b""[..], b"a", b"c\n", b"h\x07.", b"\xfe", b"te"] {
-            assert_eq!(check_pickle(harmless), Ok(()), "its reader refuses it");
+        for ended in [&b""[..], b"c\n", b"X\0", b".\xfe"] {
+            assert_eq!(check_pickle(ended), Ok(()), "its reader ends there");
+        }
+        for unlike in [&b"a"[..], b"h\x07.", b"\xfe", b"te", b"(r\0\0\0\0X\xff\xff\xff\x7f"] {
+            assert!(check_pickle(unlike).unwrap_err().0.contains("instruction"));
         }
     }
 }

@@ -296,6 +296,11 @@ fn read_pytorch(path: &Path, bytes: &[u8]) -> Result<Weights> {
 
 fn host_tensor(path: &Path, name: &str, data: TensorData) -> Result<HostTensor> {
     let shape: Vec<usize> = data.shape.iter().copied().collect();
+    let size = shape.iter().try_fold(data.dtype.size(), |size, &length| size.checked_mul(length));
+    if size != Some(data.bytes.len()) {
+        let expected = format!("the bytes of a {:?} tensor of shape {shape:?}", data.dtype);
+        return Err(Error::format(path, name, expected, format!("{} bytes", data.bytes.len()), HELP));
+    }
     let values = data.convert::<f32>().into_vec().map_err(|e| damaged(path, name, format!("{e:?}")))?;
     Ok(HostTensor { shape, values })
 }
