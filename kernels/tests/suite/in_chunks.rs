@@ -199,12 +199,20 @@ fn results<B: GraphBackend>(
     all
 }
 
+fn largest(values: impl Iterator<Item = f32>) -> f32 {
+    values.fold(0.0, |largest, v| largest.max(v.abs()))
+}
+
+fn apart(got: &[f32], want: &[f32]) -> f32 {
+    largest(got.iter().zip(want).map(|(a, b)| a - b))
+}
+
 fn assert_near(name: &str, got: &[Vec<f32>], want: &[Vec<f32>], tolerance: f32) {
     for (which, (got, want)) in got.iter().zip(want).enumerate() {
         assert_eq!(got.len(), want.len(), "{name}: {which}");
-        let scale = want.iter().fold(0f32, |scale, v| scale.max(v.abs()));
+        let scale = largest(want.iter().copied());
         assert!(scale > 1e-3, "{name}: {which} is all but zero");
-        let apart = got.iter().zip(want).fold(0f32, |apart, (a, b)| apart.max((a - b).abs()));
+        let apart = apart(got, want);
         assert!(apart <= tolerance * scale, "{name}: result or gradient {which}: {apart} apart of {scale}");
     }
 }
@@ -238,14 +246,14 @@ fn in_half_precision_too<B: GraphBackend>(device: &B::Device) {
     let (layer, leaves) = Layer::<B>::new(SOME, 1, Dtype::F16, device);
     let want = results(&layer, layer.one_by_one(&leaves), &leaves, Dtype::F16);
     let got = results(&layer, layer.in_chunks(&leaves, 5), &leaves, Dtype::F16);
-    // Gradients go through matrices in f16 in another order, a step of which is 2^-11 of its values. Those of the scores
-    // cancel, all but: what is summed up to them is as large as the others.
-    let largest = want.iter().flatten().fold(0f32, |largest, v| largest.max(v.abs()));
-    for (which, (got, want)) in got.iter().zip(&want).enumerate() {
-        assert_eq!(got.len(), want.len(), "{which}");
-        let apart = got.iter().zip(want).fold(0f32, |apart, (a, b)| apart.max((a - b).abs()));
-        assert!(apart <= 1e-3 * largest, "result or gradient {which}: {apart} apart, {largest} is the largest");
-    }
+    // Gradients go through matrices in f16 in another order: a few of its steps, 2^-11 each.
+    let vectors = 3;
+    assert_near("f16", &got[..vectors], &want[..vectors], 4e-3);
+    assert_near("f16, the rest", &got[vectors + 1..], &want[vectors + 1..], 4e-3);
+    // Those of the scores cancel, all but: what is summed up to them is as large as the largest of the others.
+    let (apart, scale) = (apart(&got[vectors], &want[vectors]), largest(want.iter().flatten().copied()));
+    assert_eq!(got[vectors].len(), want[vectors].len());
+    assert!(apart <= 1e-3 * scale, "vectors of scores: {apart} apart, {scale} is the largest");
 }
 
 /// A weighted sum and its projection, by chunks and one by one, each against the oracle. Weights have both signs; what
