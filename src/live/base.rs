@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use rayon::prelude::*;
+
 use super::delta::NONE;
 use super::derived::Derived;
 use super::names::Names;
@@ -260,17 +262,15 @@ fn earlier_of(dataset: &Dataset, at: usize, derived: &dyn Derived) -> Result<Kin
     let named = named.ok_or_else(|| wrong(&format!("no relation `{of}` that leads to the events")))?;
     let first = dataset.graph.node_types()[relation.dst].offset;
     let entities = relations[named].forward.num_cols();
-    let mut starts = vec![0u64; entities + 1];
-    let order = |event: u32| {
+    // By entity, its events by time.
+    let order = |&event: &u32| {
         let row = relations[named].forward.row(event as usize);
         Some((*row.first()?, events.time[first + event as usize], event))
     };
-    let mut before = None;
-    for &event in relation.forward.col_idx() {
-        let own = order(event).filter(|own| before < Some(*own)).ok_or_else(|| wrong("another order"))?;
-        starts[own.0 as usize + 1] += 1;
-        before = Some(own);
-    }
+    let order: Option<Vec<_>> = relation.forward.col_idx().par_iter().map(order).collect();
+    let order = order.filter(|order| order.is_sorted_by(|a, b| a < b)).ok_or_else(|| wrong("another order"))?;
+    let mut starts = vec![0u64; entities + 1];
+    order.iter().for_each(|(entity, ..)| starts[*entity as usize + 1] += 1);
     (0..entities).for_each(|entity| starts[entity + 1] += starts[entity]);
     Ok(Kind::Earlier { named, history: derived.history(of), lists: EventLists { starts } })
 }

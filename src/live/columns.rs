@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use half::f16;
+use rayon::prelude::*;
 
 use super::derived::{Derived, EdgeAt, EventAt, Rebaser};
 use super::reader::RowReader;
@@ -434,7 +435,7 @@ impl Windows {
                 let row = relation.forward.row(row);
                 row.iter().all(|node| *node == row[0])
             };
-            if (0..relation.forward.num_rows()).all(is_one) {
+            if (0..relation.forward.num_rows()).into_par_iter().all(is_one) {
                 named.push((name, at));
             }
         }
@@ -443,7 +444,10 @@ impl Windows {
         let mut names = RowTables::entity_names(&called, rules.ends.as_ref());
         let of_relation = |at: usize| -> Vec<u32> {
             let forward = &graph.relations()[at].forward;
-            (0..of_type.count).map(|row| forward.row(row).first().copied().unwrap_or(u32::MAX)).collect()
+            (0..of_type.count)
+                .into_par_iter()
+                .map(|row| forward.row(row).first().copied().unwrap_or(u32::MAX))
+                .collect()
         };
         let mut relations: Vec<[usize; 2]> = named.iter().map(|&(_, at)| [at, graph.relations()[at].src]).collect();
         let mut of_event: Vec<Vec<u32>> = relations.iter().map(|&[at, _]| of_relation(at)).collect();

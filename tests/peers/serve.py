@@ -5,11 +5,14 @@
     python3 tests/peers/serve.py bodies --data data --targets user --edges epu:product:user --out load  # of data without events instead
     python3 tests/peers/serve.py load --bodies load --cores 0,1 -- graphsieve serve RUN --data data --state state --listen 127.0.0.1:8080
     python3 tests/peers/serve.py soak --bodies load --events 10000000 --cores 0,1 -- graphsieve serve RUN --data data --state state --retention 7d ...
+    python3 tests/peers/serve.py kills --bodies load --kills 50 --cores 0,1 -- graphsieve serve RUN --data data --state state ...
 
 `load` starts the server on some cores and wrk (apt-get install wrk) on the others, once for each number of connections, with `--rate` events a
 second beside it, and prints a row each: scores a second, latency, answers that were no score, events a second that were acknowledged and their
 latency, cores that the server kept busy and its memory. The rate beyond which latency grows and the cores are busy is saturation.
 `soak` sends events, each later than the one before, as fast as they are acknowledged and prints memory and bytes on disk now and then.
+`kills` ends the server with SIGKILL at random moments under the load of `load`, starts it again, and fails where an event that was acknowledged is
+not there or is there twice. It wants a state that is new, and events that are nodes.
 A score body holds a new payment as the payment waits for its answer, or the id of a known node. Needs Python alone.
 """
 
@@ -42,7 +45,7 @@ def options():
     bodies.add_argument("--count", type=int, default=20_000)
     bodies.add_argument("--seed", type=int, default=1)
     bodies.add_argument("--out", type=pathlib.Path, required=True)
-    for name in ["load", "soak"]:
+    for name in ["load", "soak", "kills"]:
         mode = modes.add_parser(name)
         mode.add_argument("--bodies", type=pathlib.Path, required=True, help="what `bodies` made")
         mode.add_argument("--cores", default="0,1", help="cores of the server; clients have the others")
@@ -54,7 +57,12 @@ def options():
     load = modes.choices["load"]
     load.add_argument("--connections", default="1,2,4,8,16,32,64,128,256")
     load.add_argument("--seconds", type=int, default=30, help="of each number of connections")
-    load.add_argument("--rate", type=int, default=1000, help="events a second")
+    kills = modes.choices["kills"]
+    kills.add_argument("--kills", type=int, default=50)
+    kills.add_argument("--longest", type=float, default=4, help="seconds from a start to the kill, at most")
+    kills.add_argument("--connections", type=int, default=8, help="of those that ask for scores")
+    for mode in [load, kills]:
+        mode.add_argument("--rate", type=int, default=1000, help="events a second")
     soak = modes.choices["soak"]
     soak.add_argument("--events", type=int, default=10_000_000)
     soak.add_argument("--step", type=int, default=3, help="seconds of the data between two events")
@@ -112,13 +120,18 @@ class Server:
         if given.pid is None:
             if not command:
                 sys.exit("give --pid, or -- and the command that starts the server")
+            self.command = ["taskset", "-c", given.cores, *command]
             self.address = value_of(command, "--listen", self.address)
             self.state = value_of(command, "--state", None)
-            begun = time.monotonic()
-            self.child = subprocess.Popen(["taskset", "-c", given.cores, *command], stdout=subprocess.DEVNULL)
-            self.pid = self.child.pid
-            self.wait()
-            print(f"ready after {time.monotonic() - begun:.1f} s, {self.memory() / 2**20:,.0f} MiB")
+            print(f"ready after {self.start():.1f} s, {self.memory() / 2**20:,.0f} MiB")
+
+    def start(self):
+        """Returns the seconds until it was ready."""
+        begun = time.monotonic()
+        self.child = subprocess.Popen(self.command, stdout=subprocess.DEVNULL)
+        self.pid = self.child.pid
+        self.wait()
+        return time.monotonic() - begun
 
     def wait(self):
         while True:
@@ -161,9 +174,9 @@ class Server:
                 pass  # A compaction removed it.
         return total
 
-    def stop(self):
+    def stop(self, by=signal.SIGTERM):
         if self.child:
-            self.child.send_signal(signal.SIGTERM)
+            self.child.send_signal(by)
             self.child.wait()
 
 
@@ -174,10 +187,12 @@ def value_of(command, flag, otherwise):
 class Events(threading.Thread):
     """Sends events at a rate, or as fast as they are acknowledged, until it is told to stop."""
 
-    def __init__(self, server, events, rate, batch):
+    def __init__(self, server, events, rate, batch, keys=None):
         super().__init__(daemon=True)
-        self.server, self.events, self.rate, self.batch = server, events, rate, batch
+        self.server, self.events, self.rate, self.batch, self.keys = server, events, rate, batch, keys
         self.took, self.sent, self.ends, self.fault = [], 0, threading.Event(), None
+        # With keys: the ids of all that were sent, and the requests that have no answer yet.
+        self.ids, self.open = [], []
 
     def run(self):
         connection, begun = self.server.connect(), time.monotonic()
@@ -189,11 +204,21 @@ class Events(threading.Thread):
             if ahead > 0:
                 time.sleep(ahead)
             body = "".join(json.dumps(event) + "\n" for event in batch).encode()
+            headers = {"Content-Type": "application/x-ndjson"}
+            if self.keys:
+                headers["Idempotency-Key"] = f"{self.keys}-{number}"
+                self.ids += [event["id"] for event in batch]
+                self.open = [(body, headers)]
             asked = time.monotonic()
-            answer = self.server.ask("POST", "/v1/events", body, connection, {"Content-Type": "application/x-ndjson"})
+            try:
+                answer = self.server.ask("POST", "/v1/events", body, connection, headers)
+            except (OSError, http.client.HTTPException) as fault:
+                self.fault = repr(fault)
+                return
             if answer.status != 200:
                 self.fault = f"{answer.status}: {answer.text[:300]}"
                 return
+            self.open = []
             self.took.append(time.monotonic() - asked)
             self.sent += len(batch)
 
@@ -221,6 +246,16 @@ def percentile(values, share):
     return values[int((len(values) - 1) * share)] if values else float("nan")
 
 
+def scores(server, connections, seconds, cores):
+    threads = min(connections, max(1, cores))
+    command = ["wrk", f"-t{threads}", f"-c{connections}", f"-d{seconds}s", "--timeout", "10s", "-s", str(HERE / "serve.lua")]
+    return [*command, f"http://{server.address}"]
+
+
+def of_scores(given):
+    return {**os.environ, "BODIES": str(given.bodies / "scores.ndjson")} | ({"TOKEN": given.token} if given.token else {})
+
+
 def load(given):
     server = Server(given)
     own = {int(core) for core in given.cores.split(",")}
@@ -230,16 +265,15 @@ def load(given):
     os.sched_setaffinity(0, others)
     events = lines(given.bodies / "events.ndjson")
     stream = growing(events, 1) if events and given.rate else iter(())
-    environment = {**os.environ, "BODIES": str(given.bodies / "scores.ndjson")} | ({"TOKEN": given.token} if given.token else {})
+    environment = of_scores(given)
     columns = ["connections", "scores/s", "P50 ms", "P90 ms", "P99 ms", "max ms", "no score", "events/s", "event P99 ms", "cores", "MiB"]
     print("| " + " | ".join(columns) + " |\n|" + "---|" * len(columns))
     for connections in map(int, given.connections.split(",")):
         beside = Events(server, stream, given.rate, given.batch)
         beside.start()
         busy, begun = server.busy(), time.monotonic()
-        threads = min(connections, max(1, len(others)))
-        command = ["wrk", f"-t{threads}", f"-c{connections}", f"-d{given.seconds}s", "--timeout", "10s", "-s", str(HERE / "serve.lua")]
-        said = subprocess.run([*command, f"http://{server.address}"], env=environment, capture_output=True, text=True)
+        command = scores(server, connections, given.seconds, len(others))
+        said = subprocess.run(command, env=environment, capture_output=True, text=True)
         seconds = time.monotonic() - begun
         busy = (server.busy() - busy) / seconds
         beside.ends.set()
@@ -278,6 +312,48 @@ def soak(given):
         sys.exit(sender.fault)
 
 
+def kills(given):
+    server, draw = Server(given), random.Random(7)
+    stream = growing(lines(given.bodies / "events.ndjson"), 1)
+    run, everything, starts = f"{time.time_ns():x}", [], []
+
+    def check(ids):
+        connection = server.connect()
+        for node in ids:
+            status = server.ask("GET", f"/v1/nodes/payment/{node}?neighbours=0", b"", connection).status
+            if status != 200:
+                sys.exit(f"payment {node} was acknowledged and is lost: {status}")
+
+    for number in range(given.kills):
+        beside = Events(server, stream, given.rate, given.batch, f"{run}-{number}")
+        scorers = subprocess.Popen(scores(server, given.connections, 600, 1), env=of_scores(given), stdout=subprocess.DEVNULL)
+        beside.start()
+        time.sleep(draw.uniform(0, given.longest))
+        if beside.fault:
+            sys.exit(f"events: {beside.fault}")
+        server.stop(signal.SIGKILL)
+        beside.join()
+        scorers.kill()
+        scorers.wait()
+        starts.append(server.start())
+        # A client that got no answer asks again, with the same key.
+        for body, headers in beside.open:
+            answer = server.ask("POST", "/v1/events", body, server.connect(), headers)
+            if answer.status != 200:
+                sys.exit(f"events, again: {answer.status}: {answer.text[:300]}")
+        check(beside.ids)
+        everything += beside.ids
+        print(f"kill {number + 1}: {len(beside.ids)} events, ready after {starts[-1]:.2f} s, {server.disk() / 2**20:,.0f} MiB on disk", flush=True)
+    check(everything)
+    # A position counts the events of the log: none is in it twice.
+    answer = server.ask("POST", "/v1/events", json.dumps({"nodes": [next(stream)]}).encode(), server.connect())
+    position = json.loads(answer.text)["position"]
+    if position != len(everything) + 1:
+        sys.exit(f"position {position} after {len(everything)} events and one")
+    server.stop()
+    print(f"{given.kills} kills, {len(everything):,} events, none lost, none doubled; ready after {percentile(starts, 0.5):.2f} s (median), {max(starts):.2f} s (slowest)")
+
+
 if __name__ == "__main__":
     given = options()
-    {"bodies": make_bodies, "load": load, "soak": soak}[given.mode](given)
+    {"bodies": make_bodies, "load": load, "soak": soak, "kills": kills}[given.mode](given)

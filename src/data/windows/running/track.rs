@@ -173,11 +173,15 @@ impl Track {
         self.before.clear();
         self.before.resize(self.rows.len() * others, u32::MAX);
         for (nth, other) in kind.layout.others(kind.entity).enumerate() {
-            let mut last = HashMap::new();
-            for (at, row) in self.rows.iter().enumerate() {
-                let id = facts.id(other, row.event);
-                if id != u32::MAX {
-                    self.before[at * others + nth] = last.insert(id, at as u32 + 1).unwrap_or(0);
+            // Those that name the same lie side by side, in order.
+            let named = self.rows.iter().map(|row| facts.id(other, row.event)).zip(0u32..);
+            let mut named: Vec<(u32, u32)> = named.filter(|(id, _)| *id != u32::MAX).collect();
+            named.sort_unstable();
+            for same in named.chunk_by(|a, b| a.0 == b.0) {
+                let mut last = 0;
+                for &(_, at) in same {
+                    self.before[at as usize * others + nth] = last;
+                    last = at + 1;
                 }
             }
         }
