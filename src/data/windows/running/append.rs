@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use super::super::events::OtherMeasure;
 use super::facts::Facts;
 use super::labels::Labels;
-use super::track::{Row, Track};
+use super::track::{Leading, Row, Track};
 use super::tracks::{Rules, Tracks};
 
 /// How unusual an event of a track was for its entity, over the longest span.
@@ -15,6 +15,27 @@ pub(super) fn unusual_of(rules: &Rules, track: &Track, row: &Row) -> [f32; 2] {
     let start = track.end(row.time.saturating_sub(span)).min(end);
     let moments = track.moments(start, &track.leading(start), &track.leading(end));
     [moments.z(row.value), moments.over_mean(row.value)]
+}
+
+/// The same of all events of a track, with their numbers.
+pub(super) fn unusual_of_all(rules: &Rules, track: &Track) -> Vec<(u32, [f32; 2])> {
+    let Some(span) = rules.unusual_over else { return Vec::new() };
+    let (mut start, mut from) = (0, Leading::default());
+    let (mut end, mut to) = (0, Leading::default());
+    // Where the events of a time and later ones begin, and the sums before, from what was found for an earlier time.
+    let reach = |position: &mut usize, sums: &mut Leading, time: i64| {
+        let first = *position;
+        let before = track.rows[first..].iter().take_while(|row| row.time < time).count();
+        *position += before;
+        track.add_up(sums, first..*position);
+    };
+    let of_row = |row: &Row| {
+        reach(&mut end, &mut to, row.time);
+        reach(&mut start, &mut from, row.time.saturating_sub(span));
+        let moments = track.moments(start, &from, &to);
+        (row.event, [moments.z(row.value), moments.over_mean(row.value)])
+    };
+    track.rows.iter().map(of_row).collect()
 }
 
 /// The labels that columns of an entity type look at, made by `of` from what says which events count: of all events,

@@ -30,7 +30,7 @@ use std::collections::HashSet;
 
 use rayon::prelude::*;
 
-use self::append::{needed_labels, unusual_of};
+use self::append::{needed_labels, unusual_of_all};
 use self::facts::{AllFacts, Facts};
 pub(crate) use self::facts::{Fact, Guest};
 use self::labels::Labels;
@@ -83,7 +83,7 @@ impl Running {
             unusual,
         };
         let order = by_time(events.times);
-        let groups: Vec<Groups> = events.entities.iter().map(|entity| Groups::new(&order, entity)).collect();
+        let groups: Vec<Groups> = events.entities.par_iter().map(|entity| Groups::new(&order, entity)).collect();
         drop(order);
         let mut tracks = Vec::with_capacity(entities);
         for (entity, groups) in groups.iter().enumerate() {
@@ -105,12 +105,9 @@ impl Running {
         }
         if rules.unusual_over.is_some() {
             for (entity, tracks) in tracks.iter().enumerate() {
-                let of_track = |track: &Track| {
-                    let rows = track.rows.iter();
-                    rows.map(|row| (row.event, unusual_of(&rules, track, row))).collect::<Vec<_>>()
-                };
                 for tracks in tracks.chunks(1 << 14) {
-                    let found: Vec<_> = tracks.par_iter().with_min_len(64).map(of_track).collect();
+                    let found: Vec<_> =
+                        tracks.par_iter().with_min_len(64).map(|track| unusual_of_all(&rules, track)).collect();
                     for (event, unusual) in found.into_iter().flatten() {
                         facts.set_unusual(entity, event, unusual);
                     }
@@ -121,9 +118,7 @@ impl Running {
             let kind = rules.kind(entity);
             tracks.par_iter_mut().with_min_len(64).for_each(|track| {
                 track.link(kind, &facts);
-                if kind.one_hop {
-                    track.marks_from(0, kind, &facts);
-                }
+                track.mark_all_others(kind, &facts);
             });
         }
         Self { rules, facts, tracks: AllTracks(tracks) }

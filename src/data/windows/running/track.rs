@@ -1,6 +1,7 @@
 //! The events of one entity in order of time, with sums so far, so that a window is looked up and not walked through.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use super::super::columns::Layout;
 use super::super::history::Moments;
@@ -202,11 +203,22 @@ impl Track {
         let values = || self.rows[end - BLOCK..end].iter().map(|row| row.value);
         let largest = values().fold(f32::NEG_INFINITY, f32::max);
         let smallest = values().fold(f32::INFINITY, f32::min);
+        self.marks.push(Mark { leading, largest, smallest });
+        self.mark_others(block, kind, facts);
+    }
+
+    fn mark_others(&mut self, block: usize, kind: Kind, facts: &impl Facts) {
         if kind.one_hop {
+            let end = block * BLOCK;
             let sums = (0..kind.others()).map(|nth| self.of_others(end, nth, kind, facts)).collect::<Vec<_>>();
             self.others.extend(sums);
         }
-        self.marks.push(Mark { leading, largest, smallest });
+    }
+
+    /// Adds up those that name somebody of another type anew.
+    pub(super) fn mark_all_others(&mut self, kind: Kind, facts: &impl Facts) {
+        self.others.clear();
+        (1..=self.rows.len() / BLOCK).for_each(|block| self.mark_others(block, kind, facts));
     }
 
     /// The sums before a position that are kept, and where they end.
@@ -217,7 +229,13 @@ impl Track {
     pub(super) fn leading(&self, position: usize) -> Leading {
         let kept = self.kept(position);
         let mut sums = kept.checked_sub(1).map_or(Leading::default(), |mark| self.marks[mark].leading);
-        for at in kept * BLOCK..position {
+        self.add_up(&mut sums, kept * BLOCK..position);
+        sums
+    }
+
+    /// Adds the values at positions to the sums before the first of them.
+    pub(super) fn add_up(&self, sums: &mut Leading, positions: Range<usize>) {
+        for at in positions {
             let value = self.rows[at].value;
             if value.is_nan() {
                 continue;
@@ -229,7 +247,6 @@ impl Track {
             sums.values.add(f64::from(value));
             sums.squares.add(f64::from(value) * f64::from(value));
         }
-        sums
     }
 
     /// Of the values from `start`, where the sums are `from`, to where they are `to`.
