@@ -17,8 +17,6 @@ use crate::error::Result;
 /// is a page to look a node up. An event is on disk when it is answered. SIGHUP takes the model, tokens and
 /// certificates anew, SIGTERM finishes what was asked for and ends.
 #[derive(Debug, Args)]
-// A build without the server reads none of it, and says so.
-#[cfg_attr(not(feature = "serve"), expect(dead_code, reason = "the server is not built in"))]
 pub(super) struct Arguments {
     /// Directory of a run, or of a bundle that was made of one
     #[arg(value_name = "MODEL")]
