@@ -49,7 +49,10 @@ def options():
         mode = modes.add_parser(name)
         mode.add_argument("--bodies", type=pathlib.Path, required=True, help="what `bodies` made")
         mode.add_argument("--cores", default="0,1", help="cores of the server; clients have the others")
-        mode.add_argument("--pid", type=int, help="process of a server that runs already, at --address")
+        if name == "kills":
+            mode.set_defaults(pid=None)
+        else:
+            mode.add_argument("--pid", type=int, help="process of a server that runs already, at --address")
         mode.add_argument("--address", default="127.0.0.1:8080")
         mode.add_argument("--batch", type=int, default=50, help="events of a request")
         mode.add_argument("--token")
@@ -191,7 +194,7 @@ class Events(threading.Thread):
         super().__init__(daemon=True)
         self.server, self.events, self.rate, self.batch, self.keys = server, events, rate, batch, keys
         self.took, self.sent, self.ends, self.fault = [], 0, threading.Event(), None
-        # With keys: the ids of all that were sent, and the requests that have no answer yet.
+        # With keys: types and ids of all nodes that were sent, and the requests that have no answer yet.
         self.ids, self.open = [], []
 
     def run(self):
@@ -207,7 +210,7 @@ class Events(threading.Thread):
             headers = {"Content-Type": "application/x-ndjson"}
             if self.keys:
                 headers["Idempotency-Key"] = f"{self.keys}-{number}"
-                self.ids += [event["id"] for event in batch]
+                self.ids += [f"{event['type']}/{event['id']}" for event in batch]
                 self.open = [(body, headers)]
             asked = time.monotonic()
             try:
@@ -246,14 +249,12 @@ def percentile(values, share):
     return values[int((len(values) - 1) * share)] if values else float("nan")
 
 
-def scores(server, connections, seconds, cores):
+def wrk(given, server, connections, seconds, cores):
+    """What starts the tool that asks for scores."""
     threads = min(connections, max(1, cores))
     command = ["wrk", f"-t{threads}", f"-c{connections}", f"-d{seconds}s", "--timeout", "10s", "-s", str(HERE / "serve.lua")]
-    return [*command, f"http://{server.address}"]
-
-
-def of_scores(given):
-    return {**os.environ, "BODIES": str(given.bodies / "scores.ndjson")} | ({"TOKEN": given.token} if given.token else {})
+    environment = {**os.environ, "BODIES": str(given.bodies / "scores.ndjson")} | ({"TOKEN": given.token} if given.token else {})
+    return {"args": [*command, f"http://{server.address}"], "env": environment}
 
 
 def load(given):
@@ -265,15 +266,13 @@ def load(given):
     os.sched_setaffinity(0, others)
     events = lines(given.bodies / "events.ndjson")
     stream = growing(events, 1) if events and given.rate else iter(())
-    environment = of_scores(given)
     columns = ["connections", "scores/s", "P50 ms", "P90 ms", "P99 ms", "max ms", "no score", "events/s", "event P99 ms", "cores", "MiB"]
     print("| " + " | ".join(columns) + " |\n|" + "---|" * len(columns))
     for connections in map(int, given.connections.split(",")):
         beside = Events(server, stream, given.rate, given.batch)
         beside.start()
         busy, begun = server.busy(), time.monotonic()
-        command = scores(server, connections, given.seconds, len(others))
-        said = subprocess.run(command, env=environment, capture_output=True, text=True)
+        said = subprocess.run(**wrk(given, server, connections, given.seconds, len(others)), capture_output=True, text=True)
         seconds = time.monotonic() - begun
         busy = (server.busy() - busy) / seconds
         beside.ends.set()
@@ -313,20 +312,22 @@ def soak(given):
 
 
 def kills(given):
-    server, draw = Server(given), random.Random(7)
-    stream = growing(lines(given.bodies / "events.ndjson"), 1)
+    events = lines(given.bodies / "events.ndjson")
+    if not events or "type" not in events[0]:
+        sys.exit(f"{given.bodies / 'events.ndjson'}: expected events that are nodes, as of `bodies --payments`")
+    server, draw, stream = Server(given), random.Random(7), growing(events, 1)
     run, everything, starts = f"{time.time_ns():x}", [], []
 
     def check(ids):
         connection = server.connect()
         for node in ids:
-            status = server.ask("GET", f"/v1/nodes/payment/{node}?neighbours=0", b"", connection).status
+            status = server.ask("GET", f"/v1/nodes/{node}?neighbours=0", b"", connection).status
             if status != 200:
-                sys.exit(f"payment {node} was acknowledged and is lost: {status}")
+                sys.exit(f"{node} was acknowledged and is lost: {status}")
 
     for number in range(given.kills):
         beside = Events(server, stream, given.rate, given.batch, f"{run}-{number}")
-        scorers = subprocess.Popen(scores(server, given.connections, 600, 1), env=of_scores(given), stdout=subprocess.DEVNULL)
+        scorers = subprocess.Popen(**wrk(given, server, given.connections, 600, 1), stdout=subprocess.DEVNULL)
         beside.start()
         time.sleep(draw.uniform(0, given.longest))
         if beside.fault:
