@@ -13,13 +13,17 @@ pub(super) fn unusual_of(rules: &Rules, track: &Track, row: &Row) -> [f32; 2] {
     let Some(span) = rules.unusual_over else { return [f32::NAN; 2] };
     let end = track.end(row.time);
     let start = track.end(row.time.saturating_sub(span)).min(end);
-    let moments = track.moments(start, &track.leading(start), &track.leading(end));
+    unusual_among(track, row, start, &track.leading(start), &track.leading(end))
+}
+
+/// The same among the events from `start`, where the sums are `from`, to where they are `to`.
+fn unusual_among(track: &Track, row: &Row, start: usize, from: &Leading, to: &Leading) -> [f32; 2] {
+    let moments = track.moments(start, from, to);
     [moments.z(row.value), moments.over_mean(row.value)]
 }
 
-/// The same of all events of a track, with their numbers.
-pub(super) fn unusual_of_all(rules: &Rules, track: &Track) -> Vec<(u32, [f32; 2])> {
-    let Some(span) = rules.unusual_over else { return Vec::new() };
+/// How unusual all events of a track were over a span, with their numbers.
+pub(super) fn unusual_of_all(span: i64, track: &Track) -> Vec<(u32, [f32; 2])> {
     let (mut start, mut from) = (0, Leading::default());
     let (mut end, mut to) = (0, Leading::default());
     // Where the events of a time and later ones begin, and the sums before, from what was found for an earlier time.
@@ -32,8 +36,7 @@ pub(super) fn unusual_of_all(rules: &Rules, track: &Track) -> Vec<(u32, [f32; 2]
     let of_row = |row: &Row| {
         reach(&mut end, &mut to, row.time);
         reach(&mut start, &mut from, row.time.saturating_sub(span));
-        let moments = track.moments(start, &from, &to);
-        (row.event, [moments.z(row.value), moments.over_mean(row.value)])
+        (row.event, unusual_among(track, row, start, &from, &to))
     };
     track.rows.iter().map(of_row).collect()
 }

@@ -103,11 +103,11 @@ impl Running {
             let ids = (0..events.entities[entity].count).into_par_iter().with_min_len(64);
             tracks.push(ids.map(of_entity).collect::<Vec<_>>());
         }
-        if rules.unusual_over.is_some() {
+        if let Some(span) = rules.unusual_over {
             for (entity, tracks) in tracks.iter().enumerate() {
                 for tracks in tracks.chunks(1 << 14) {
                     let found: Vec<_> =
-                        tracks.par_iter().with_min_len(64).map(|track| unusual_of_all(&rules, track)).collect();
+                        tracks.par_iter().with_min_len(64).map(|track| unusual_of_all(span, track)).collect();
                     for (event, unusual) in found.into_iter().flatten() {
                         facts.set_unusual(entity, event, unusual);
                     }
