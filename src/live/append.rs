@@ -12,6 +12,13 @@ use super::state::State;
 use super::view::{Place, View};
 use crate::graph::Events;
 
+/// When derived columns of new events are filled in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fill {
+    Now,
+    Later,
+}
+
 /// An event with what it names.
 pub(super) struct NamedEvent {
     node_type: usize,
@@ -58,11 +65,11 @@ impl NamedEvent {
 }
 
 impl State {
-    /// Appends all rows or none.
+    /// Appends all rows or none. Derived columns of new events are filled in now, or by [`fill`](Self::fill).
     ///
     /// # Errors
     /// As [`plan`].
-    pub fn append(&mut self, rows: &[Row], until: Until) -> Result<Appended, Refused> {
+    pub fn append(&mut self, rows: &[Row], until: Until, fill: Fill) -> Result<Appended, Refused> {
         let plan = plan(View { state: self, overlay: None }, rows, until)?;
         let base = self.base.clone();
         let unheard_until = plan.unheard_until(View { state: self, overlay: None });
@@ -76,23 +83,39 @@ impl State {
         let events = events_of(View { state: self, overlay: None }, &plan);
         let events: Vec<EventAt> = events.iter().map(NamedEvent::at).collect();
         let changed = self.derived.append(&events, &static_edges(&base, &plan));
-        self.derive_anew(&changed);
-        events.iter().for_each(|event| self.derive(event));
+        self.make_stale(&changed);
+        match fill {
+            Fill::Now => events.iter().for_each(|event| self.derive(event)),
+            Fill::Later => {
+                let new: Vec<(usize, u32)> = events.iter().map(|event| (event.node_type, event.local)).collect();
+                self.make_stale(&new);
+            }
+        }
         let latest = plan.edges.iter().filter_map(|edge| edge.time).max();
         self.latest = self.latest.max(latest.unwrap_or(i64::MIN));
         Ok(plan.counts)
     }
 
-    /// Fills in the derived columns of appended events anew, by type and number.
-    pub fn derive_anew(&mut self, events: &[(usize, u32)]) {
-        for &(node_type, local) in events {
-            let event = NamedEvent::of(View { state: self, overlay: None }, node_type, local);
-            self.derive(&event.at());
+    /// Fills in derived columns that are stale, of at most so many events, those of the latest change first. Says
+    /// whether there are more.
+    pub fn fill(&mut self, most: usize) -> bool {
+        let first = self.stale.len() - most.min(self.stale.len());
+        for (node_type, local) in self.stale.split_off(first).into_iter().rev() {
+            let view = View { state: self, overlay: None };
+            if !view.is_gone(node_type, local) {
+                let event = NamedEvent::of(view, node_type, local);
+                self.derive(&event.at());
+            }
         }
+        first > 0
     }
 
     /// Fills in the derived columns of an event, where it was appended.
     fn derive(&mut self, event: &EventAt) {
+        let nodes = &mut self.delta.nodes[event.node_type];
+        if let Some(at) = nodes.at(event.local) {
+            nodes.is_stale[at] = false;
+        }
         if let Some(features) = features_of(event, &mut self.delta) {
             self.derived.of_event(event, features);
         }
@@ -145,6 +168,7 @@ fn put(base: &Base, plan: &Plan, delta: &mut Delta) {
         nodes.known.push(new.row.and_then(|row| row.known).unwrap_or(Events::NEVER));
         nodes.has_row.push(new.row.is_some());
         nodes.is_gone.push(false);
+        nodes.is_stale.push(false);
     }
     for (local, row) in &plan.told {
         delta.rows.insert((row.node_type, *local), row.features.as_slice().into());

@@ -328,13 +328,16 @@ impl Derived for Columns {
         self.ends.iter().any(|end| end.node_type == node_type && end.changed.contains_key(&local))
     }
 
-    fn label(&mut self, event: &EventAt, label: u8, known: i64) {
+    fn label(&mut self, event: &EventAt, label: u8, known: i64) -> Vec<(usize, u32)> {
+        let mut changed = Vec::new();
         for windows in self.windows.iter_mut().filter(|windows| windows.node_type == event.node_type) {
             // What is not of the training is not counted, whenever it becomes known.
             if !windows.rules.of_training {
-                windows.running.label(event.local, Some(label), known);
+                let events = windows.running.label(event.local, Some(label), known);
+                changed.extend(windows.appended(events));
             }
         }
+        once(changed)
     }
 
     fn forget(&mut self, node_type: usize, local: u32) -> Vec<(usize, u32)> {

@@ -61,6 +61,7 @@ pub(super) fn snapshot(state: &State) -> State {
         names: state.names.clone(),
         delta,
         derived: Box::new(Independent { columns, history: 0 }),
+        stale: Vec::new(),
         labels: state.labels.clone(),
         forgotten: state.forgotten.clone(),
         holes: state.holes.clone(),

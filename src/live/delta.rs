@@ -30,6 +30,8 @@ pub(super) struct Nodes {
     /// Whether a row tells of it; only edges name the others.
     pub has_row: Vec<bool>,
     pub is_gone: Vec<bool>,
+    /// Whether derived columns have to be looked up when somebody asks for them.
+    pub is_stale: Vec<bool>,
 }
 
 impl Nodes {
@@ -175,7 +177,7 @@ impl Delta {
     pub fn bytes(&self) -> u64 {
         let of_nodes = |nodes: &Nodes| {
             let words = 2 * nodes.features.capacity() + 16 * nodes.time.capacity() + 8 * nodes.value.capacity();
-            nodes.names.bytes() + (words + 3 * nodes.label.capacity()) as u64
+            nodes.names.bytes() + (words + 4 * nodes.label.capacity()) as u64
         };
         let of_edges = |edges: &Edges| {
             let longs = edges.time.capacity() + edges.moment.capacity() + edges.src.capacity();

@@ -71,8 +71,9 @@ pub trait Derived: Send + Sync {
     /// Whether the derived columns of a node of the base are others than those that are stored there.
     fn is_changed(&self, node_type: usize, local: u32) -> bool;
 
-    /// Takes in a label that came later than its event.
-    fn label(&mut self, event: &EventAt, label: u8, known: i64);
+    /// Takes in a label that came later than its event. Returns the appended events whose derived columns are others
+    /// from now on, by type and number: those that happened when it was known.
+    fn label(&mut self, event: &EventAt, label: u8, known: i64) -> Vec<(usize, u32)>;
 
     /// Leaves a node and its edges out of everything. Returns the appended events whose derived columns are others
     /// from now on, by type and number.
@@ -124,7 +125,9 @@ impl Derived for Independent {
         false
     }
 
-    fn label(&mut self, _: &EventAt, _: u8, _: i64) {}
+    fn label(&mut self, _: &EventAt, _: u8, _: i64) -> Vec<(usize, u32)> {
+        Vec::new()
+    }
 
     fn forget(&mut self, _: usize, _: u32) -> Vec<(usize, u32)> {
         Vec::new()

@@ -2,11 +2,12 @@
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rayon::ThreadPool;
 use serde::Serialize;
 
+use super::append::Fill;
 use super::change::NodeKey;
 use super::compact::{REFRESHED_FILE, Whole, snapshot};
 use super::delta::Edges;
@@ -30,6 +31,10 @@ const SKEW: i64 = 300;
 const FEW: usize = 64;
 /// Times that a new base is given the changes that came meanwhile while others go on.
 const ROUNDS: usize = 8;
+
+/// Events whose columns are filled in while others wait, and how long these have then.
+const AT_ONCE: usize = 16;
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// A graph that grows while it is read.
 ///
@@ -126,12 +131,33 @@ impl Live {
     /// [`Refused`] that names the node or edge: an id that is there with another row, a time in the future or older
     /// than what is kept, an event that is not known, columns that do not fit.
     pub fn append(&self, rows: &[Row]) -> Result<Appended, Refused> {
+        self.append_and(rows, Fill::Now)
+    }
+
+    /// The same, of many rows at once: columns that depend on other rows are looked up when somebody asks for them,
+    /// until [`fill`](Self::fill) was there.
+    ///
+    /// # Errors
+    /// As [`append`](Self::append).
+    pub fn append_many(&self, rows: &[Row]) -> Result<Appended, Refused> {
+        self.append_and(rows, Fill::Later)
+    }
+
+    fn append_and(&self, rows: &[Row], fill: Fill) -> Result<Appended, Refused> {
         let mut state = self.write();
-        let appended = state.append(rows, self.until())?;
+        let appended = state.append(rows, self.until(), fill)?;
         if appended.nodes + appended.edges > 0 {
             state.note(|| Op::Append(rows.to_vec()));
         }
         Ok(appended)
+    }
+
+    /// Fills in columns that depend on other rows, of events that lack them or whose are others since. Others read and
+    /// change the graph meanwhile.
+    pub fn fill(&self) {
+        while self.write().fill(AT_ONCE) {
+            std::thread::sleep(PAUSE);
+        }
     }
 
     /// Whether [`append`](Self::append) would take these rows.
@@ -277,7 +303,10 @@ impl Live {
 
     fn rebase(&self, dir: &Path, threads: Option<&ThreadPool>) -> Result<Compacted> {
         let started = Instant::now();
+        self.fill();
         let mut state = self.write();
+        // What came since.
+        state.fill(usize::MAX);
         state.journal = Some(Vec::new());
         let copy = snapshot(&RwLockWriteGuard::downgrade(state));
         let rebaser = self.read().derived.rebaser();
@@ -392,7 +421,12 @@ fn set_label(state: &mut State, node: &NodeKey, label: u8, known: i64) -> Result
     let event = state.base.of_events[node_type].then(|| super::append::NamedEvent::of(view, node_type, local));
     state.put_label(node_type, local, label, known);
     if let Some(event) = event {
-        state.derived.label(&event.at(), label, known);
+        let changed = state.derived.label(&event.at(), label, known);
+        let view = View { state, overlay: None };
+        if let Some(first) = changed.iter().map(|&(node_type, local)| view.time(node_type, local)).min() {
+            state.made.keep_until(first);
+            state.make_stale(&changed);
+        }
     }
     Ok(())
 }
@@ -411,7 +445,7 @@ fn again(state: &mut State, op: Op, origins: &Arc<Vec<u32>>) -> Result<()> {
     match op {
         Op::Append(rows) => {
             let until = Until { time: i64::MAX, now: i64::MAX };
-            state.append(&rows, until).map_err(|refused| refused.error)?;
+            state.append(&rows, until, Fill::Now).map_err(|refused| refused.error)?;
         }
         Op::Forget(node) => {
             if let Some((node_type, local)) = find(state, &node)? {

@@ -20,6 +20,8 @@ pub(super) struct State {
     pub names: Vec<Arc<Names>>,
     pub delta: Delta,
     pub derived: Box<dyn Derived>,
+    /// Appended events whose derived columns are to be filled in, by type and number.
+    pub stale: Vec<(usize, u32)>,
     /// Labels of nodes of the base that came later, and when they became known.
     pub labels: HashMap<(usize, u32), (u8, i64)>,
     /// Nodes of the base that were forgotten.
@@ -64,6 +66,7 @@ impl State {
             delta: Delta::behind(&counts, &base.ends),
             names: names.into_iter().map(Arc::new).collect(),
             derived,
+            stale: Vec::new(),
             labels: HashMap::new(),
             forgotten: HashSet::new(),
             holes: base.ends.iter().map(|_| HashMap::new()).collect(),
@@ -101,6 +104,17 @@ impl State {
         }
     }
 
+    /// Says that derived columns of appended events, by type and number, are to be told anew.
+    pub fn make_stale(&mut self, events: &[(usize, u32)]) {
+        for &(node_type, local) in events {
+            let nodes = &mut self.delta.nodes[node_type];
+            let Some(at) = nodes.at(local) else { continue };
+            if !std::mem::replace(&mut nodes.is_stale[at], true) {
+                self.stale.push((node_type, local));
+            }
+        }
+    }
+
     /// Leaves a node and its edges out: appended events have the derived columns that they would have without it.
     pub fn forget(&mut self, node_type: usize, local: u32) {
         let base = self.base.clone();
@@ -110,7 +124,7 @@ impl State {
         if base.global(node_type, local).is_some() {
             self.forget_of_base(&base, node_type, local);
         }
-        self.derive_anew(&changed);
+        self.make_stale(&changed);
     }
 
     fn forget_of_base(&mut self, base: &Base, node_type: usize, local: u32) {

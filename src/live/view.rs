@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use half::f16;
 
+use super::append::NamedEvent;
 use super::base::{Base, Kind};
 use super::delta::{Delta, Edges, NONE, Nodes};
 use super::state::State;
@@ -179,9 +180,18 @@ impl<'a> View<'a> {
         let Some(features) = &self.base().dataset.features else { return };
         let width = features.dim();
         let place = self.place(node_type, local);
+        let mut own = Vec::new();
         let appended = match (self.late_row(node_type, local), &place) {
             (Some(row), _) => row,
-            (None, Place::Appended(nodes, at)) => &nodes.features[at * width..(at + 1) * width],
+            (None, Place::Appended(nodes, at)) => match &nodes.features[at * width..(at + 1) * width] {
+                stale if nodes.is_stale[*at] => {
+                    own.extend_from_slice(stale);
+                    let event = NamedEvent::of(View { state: self.state, overlay: None }, node_type, local);
+                    self.state.derived.of_event(&event.at(), &mut own);
+                    &own
+                }
+                row => row,
+            },
             (None, Place::Base(_)) => &[],
         };
         match (features.values(), place) {

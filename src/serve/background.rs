@@ -11,7 +11,7 @@ use super::engine::Engine;
 use super::http::App;
 use crate::error::{Error, Result};
 
-/// How often it is looked whether there is enough to compact.
+/// How often it is looked whether columns are to be filled in, and whether there is enough to compact.
 const COMPACT: Duration = Duration::from_secs(1);
 /// How often it is looked what has moved, which sorts every column, and what is too old.
 const LOOK: Duration = Duration::from_secs(20);
@@ -52,6 +52,7 @@ impl Background {
     pub fn start(app: &Arc<App>) -> io::Result<Self> {
         let background = Self(Arc::default());
         let options = &app.options;
+        background.every(app, "fill", COMPACT, |engine| engine.fill())?;
         background.every(app, "compact", COMPACT, |engine| engine.compact().map(drop))?;
         background.every(app, "watch", LOOK, |engine| engine.watch())?;
         if options.retention.is_some() {

@@ -40,6 +40,11 @@ pub trait Engine: Send + Sync + 'static {
         Ok(())
     }
 
+    /// Fills in columns that are looked up until then.
+    fn fill(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// Joins what was appended with the base, where it has become large; whether it did. Embeddings that could not be
     /// computed with the last base are tried again.
     fn compact(&self) -> Result<bool> {

@@ -36,6 +36,7 @@ use crate::run::model::model_of;
 use crate::score::explain::Explanation;
 use crate::score::explain::drawing::neighbourhood;
 use crate::score::{Prepared, Refreshed};
+use crate::timing::{alongside, timed};
 
 /// Scores that a rank is among, at most.
 const RECENT: usize = 10_000;
@@ -134,7 +135,7 @@ impl<B: GraphBackend> Service<B> {
     fn open(options: Options, device: B::Device) -> Result<Self> {
         // Before a state is begun for it.
         RunDir::open(&model_of(&options.model)?)?;
-        let (state, log, recovered) = State::open(&options.state, &options.data)?;
+        let (state, log, recovered) = timed("the state", || State::open(&options.state, &options.data))?;
         for damage in &recovered.damage {
             match damage.cut {
                 true => log::info!("{damage}"),
@@ -144,12 +145,16 @@ impl<B: GraphBackend> Service<B> {
         let dir = state.base();
         let base = Dataset::open(&dir)?;
         let reader = RowReader::open(&model_of(&options.model)?, &dir, &base)?;
-        let columns = Columns::new(&reader, &base)?;
-        let model = Model::open(&options, &dir, &base, &reader, &device)?;
+        let (model, columns) = alongside(
+            "opening the model",
+            || Model::open(&options, &dir, &base, &reader, &device),
+            || timed("columns that depend on other rows", || Columns::new(&reader, &base)),
+        );
+        let (model, columns) = (model?, columns?);
         let latest = base.events.iter().flat_map(|events| &events.time).filter(|time| **time != Events::NO_TIME).max();
         let latest = AtomicI64::new(latest.copied().unwrap_or(i64::MIN));
         let ends = ends_of(&base, &reader);
-        let live = Live::open(base, columns)?.with_files(import_files(&dir)?);
+        let live = timed("the live graph", || Live::open(base, columns))?.with_files(import_files(&dir)?);
         let service = Self {
             options,
             device,
@@ -165,7 +170,7 @@ impl<B: GraphBackend> Service<B> {
             cut: AtomicI64::new(i64::MIN),
             forgotten: AtomicBool::new(false),
         };
-        service.replay()?;
+        timed("replaying the log", || service.replay())?;
         service.retain()?;
         Ok(service)
     }
@@ -214,9 +219,9 @@ impl<B: GraphBackend> Service<B> {
     /// Appends the rows of several records; one by one where they do not fit together.
     fn append_again(&self, records: &mut Vec<Vec<Row>>) {
         let all: Vec<Row> = records.iter().flatten().cloned().collect();
-        if self.live.append(&all).is_err() {
+        if self.live.append_many(&all).is_err() {
             for rows in records.iter() {
-                if let Err(error) = self.live.append(rows) {
+                if let Err(error) = self.live.append_many(rows) {
                     log::debug!("a record: {error}");
                 }
             }
@@ -581,6 +586,11 @@ impl<B: GraphBackend> Engine for Service<B> {
             self.refresh_from(&state.base())?;
         }
         Ok(false)
+    }
+
+    fn fill(&self) -> Result<()> {
+        self.live.fill();
+        Ok(())
     }
 
     fn retain(&self) -> Result<bool> {

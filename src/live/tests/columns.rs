@@ -245,11 +245,15 @@ impl Growing {
     }
 }
 
+/// The rows of some payments.
+fn read(reader: &RowReader, rows: &[(usize, Vec<String>)]) -> Vec<Row> {
+    let row = |(at, row): &(usize, Vec<String>)| change(json!({ "type": "payment" }), PAYMENT, row, *at);
+    rows.iter().flat_map(|of| reader.read_again(&row(of)).unwrap()).collect()
+}
+
 /// Appends some payments together.
 fn append((live, reader): &(Live, RowReader), rows: &[(usize, Vec<String>)]) {
-    let row = |(at, row): &(usize, Vec<String>)| change(json!({ "type": "payment" }), PAYMENT, row, *at);
-    let rows: Vec<Row> = rows.iter().flat_map(|of| reader.read_again(&row(of)).unwrap()).collect();
-    live.append(&rows).unwrap();
+    live.append(&read(reader, rows)).unwrap();
 }
 
 /// The features of some payments.
@@ -314,6 +318,69 @@ fn events_that_come_late_count_in_those_that_were_appended_before_however_they_a
         for ((at, found), expected) in late.iter().zip(&found).zip(&expected) {
             assert_eq!(found, expected, "payment p{at}, {together} at a time");
         }
+    }
+}
+
+#[test]
+fn columns_that_are_looked_up_until_they_are_filled_in_are_the_same() {
+    let growing = Growing::new();
+    let mut late: Vec<usize> = (300..420).collect();
+    late.sort_by_key(|at| at + if at % 3 == 0 { 30 } else { 0 });
+    let rows: Vec<(usize, Vec<String>)> = late.iter().map(|&at| (at, growing.rows[at].clone())).collect();
+    let at_once = growing.open();
+    rows.chunks(1).for_each(|some| append(&at_once, some));
+    let (live, reader) = growing.open();
+    for some in rows.chunks(50) {
+        live.append_many(&read(&reader, some)).unwrap();
+    }
+    let later = (live, reader);
+    // One leaves while columns are still to be filled in.
+    for live in [&at_once.0, &later.0] {
+        assert!(live.forget(&"payment:p330".parse().unwrap()).unwrap());
+    }
+    let left: Vec<usize> = late.into_iter().filter(|at| *at != 330).collect();
+    let expected = told(&at_once, &left);
+    assert_eq!(told(&later, &left), expected);
+    for live in [&at_once.0, &later.0] {
+        live.fill();
+    }
+    assert_eq!(told(&later, &left), expected);
+    assert_eq!(told(&at_once, &left), expected);
+}
+
+#[test]
+fn labels_that_come_late_count_in_events_that_happened_when_they_were_known() {
+    let growing = Growing::new();
+    let all: Vec<usize> = (300..420).collect();
+    let rows: Vec<(usize, Vec<String>)> = all.iter().map(|&at| (at, growing.rows[at].clone())).collect();
+    let without = rows.iter().cloned().map(|(at, mut row)| {
+        row[11..].iter_mut().for_each(String::clear);
+        (at, row)
+    });
+    let without: Vec<(usize, Vec<String>)> = without.collect();
+    // Of the base, too: those that have none are frauds.
+    let label_base = |live: &Live| {
+        for at in (200..300).filter(|&at| growing.rows[at][11].is_empty()) {
+            let time: i64 = growing.rows[at][1].parse().unwrap();
+            live.set_label(&format!("payment:p{at}").parse().unwrap(), 1, time + DAY).unwrap();
+        }
+    };
+    let expected = growing.open();
+    label_base(&expected.0);
+    append(&expected, &rows);
+    let grown = growing.open();
+    append(&grown, &without);
+    let before = told(&grown, &all);
+    label_base(&grown.0);
+    for row in read(&grown.1, &rows) {
+        if let Row::Node(NodeRow { id, label: Some(label), known: Some(known), .. }) = row {
+            grown.0.set_label(&format!("payment:{id}").parse().unwrap(), label, known).unwrap();
+        }
+    }
+    let found = told(&grown, &all);
+    assert!(before.iter().zip(&found).filter(|(before, found)| before != found).count() > 40);
+    for ((at, found), expected) in all.iter().zip(&found).zip(&told(&expected, &all)) {
+        assert_eq!(found, expected, "payment p{at}");
     }
 }
 

@@ -36,7 +36,7 @@ pub(super) struct Labels {
 
 impl Fact {
     /// The place of its label in windows and from when on it counts, if it ever does.
-    fn places(&self, delay: Option<i64>) -> Option<[i64; 2]> {
+    pub(super) fn places(&self, delay: Option<i64>) -> Option<[i64; 2]> {
         self.label.filter(|_| self.known != i64::MAX)?;
         // No label is known before its event.
         let known = self.known.max(self.time);

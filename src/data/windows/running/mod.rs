@@ -176,15 +176,20 @@ impl Running {
     }
 
     /// Gives an event another label, or takes it; it counts from `known` on. An event that there is not has none.
-    pub fn label(&mut self, event: u32, label: Option<u8>, known: i64) {
-        let Some(fact) = self.facts.facts.get(event as usize).copied() else { return };
-        if !self.rules.layout.has_labels || fact.time == i64::MIN {
-            return;
-        }
+    /// Returns the events whose columns may be others than before: those that happened when one of both was known.
+    pub fn label(&mut self, event: u32, label: Option<u8>, known: i64) -> Vec<u32> {
+        let fact = self.facts.facts.get(event as usize).copied().filter(|fact| fact.time != i64::MIN);
+        let Some(fact) = fact.filter(|_| self.rules.layout.has_labels) else { return Vec::new() };
         let Self { rules, facts, tracks } = self;
         append::each_labels(rules, facts, tracks, event, |labels, facts| labels.remove(event, facts, rules.delay));
-        facts.facts[event as usize] = Fact { label, known, ..fact };
+        let next = Fact { label, known, ..fact };
+        facts.facts[event as usize] = next;
         append::each_labels(rules, facts, tracks, event, |labels, facts| labels.insert(event, facts, rules.delay));
+        let visible = [fact, next].iter().filter_map(|fact| fact.places(rules.delay)).map(|[_, visible]| visible).min();
+        let Some(visible) = visible else { return Vec::new() };
+        let named = (0..rules.layout.entities.len()).map(|entity| (entity, facts.id(entity, event)));
+        let touched = named.filter(|(_, id)| *id != u32::MAX).collect();
+        self.since(touched, visible.saturating_add(1)).collect()
     }
 
     /// Takes an event out, as if it had never been. Returns the events whose columns may be others than before.
