@@ -179,7 +179,7 @@ impl<B: GraphBackend> Service<B> {
     fn replay(&self) -> Result<()> {
         let from = self.upkeep().position();
         let (mut rows, mut last) = (Vec::new(), from);
-        // All threads read rows, one applies them.
+        // One thread applies rows while the others read more.
         let read = |Entry { position, record, .. }: Entry| {
             let again = match record {
                 Record::Change(change) => Again::Rows(self.reader.read_again(&change)),
@@ -218,16 +218,19 @@ impl<B: GraphBackend> Service<B> {
 
     /// Appends the rows of several records; one by one where they do not fit together.
     fn append_again(&self, records: &mut Vec<Vec<Row>>) {
-        let all: Vec<Row> = records.iter().flatten().cloned().collect();
+        let lengths: Vec<usize> = records.iter().map(Vec::len).collect();
+        let all: Vec<Row> = records.drain(..).flatten().collect();
         if self.live.append_many(&all).is_err() {
-            for rows in records.iter() {
-                if let Err(error) = self.live.append_many(rows) {
+            let mut rest = &all[..];
+            for length in lengths {
+                let (own, behind) = rest.split_at(length);
+                if let Err(error) = self.live.append_many(own) {
                     log::debug!("a record: {error}");
                 }
+                rest = behind;
             }
         }
         self.note_times(&all);
-        records.clear();
     }
 
     fn note_times(&self, rows: &[Row]) {

@@ -47,8 +47,8 @@ use crate::live::NodeKey;
 
 /// A file that has reached this many bytes is followed by another one. A file is read as a whole.
 const FULL_SEGMENT: u64 = 16 << 20;
-/// Records that are in memory at a time, read.
-const READ_AT_ONCE: usize = 1 << 13;
+/// Records that are read together.
+const READ_AT_ONCE: usize = 1 << 12;
 const LOCK: &str = "lock";
 
 /// Number of a record, from 1; as a place in the log what stands behind that record. 0 is the beginning.
@@ -248,7 +248,7 @@ impl Log {
         !lock(&self.files).broken
     }
 
-    /// Gives what `read` makes of the records behind `from` to `each`, in their order. All threads read.
+    /// Gives what `read` makes of the records behind `from` to `each`, in their order, while other threads read on.
     ///
     /// # Errors
     /// [`Error::Io`]; [`Error::Format`] for a record of another program; what `each` reports.
@@ -275,9 +275,13 @@ impl Log {
                 let (path, received) = (&*segment.path, frame.received);
                 stored.extend(records.map(|(number, json)| Stored { path, number, received, json }));
             }
-            for stored in stored.chunks(READ_AT_ONCE) {
-                let found: Vec<Result<T>> = stored.par_iter().map(|of| of.read().map(&read)).collect();
-                found.into_iter().try_for_each(|of| each(of?))?;
+            let mut found: Vec<Result<T>> = Vec::new();
+            for stored in stored.chunks(READ_AT_ONCE).chain([&[][..]]) {
+                let before = std::mem::take(&mut found);
+                rayon::in_place_scope(|scope| {
+                    scope.spawn(|_| found = stored.par_iter().map(|of| of.read().map(&read)).collect());
+                    before.into_iter().try_for_each(|of| each(of?))
+                })?;
             }
         }
         Ok(())

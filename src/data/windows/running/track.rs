@@ -120,7 +120,11 @@ impl Track {
 
     /// Where the events of a time and later ones begin.
     pub(super) fn end(&self, time: i64) -> usize {
-        self.rows.partition_point(|row| row.time < time)
+        // An event that comes as it happens is behind all others.
+        match self.rows.last() {
+            Some(last) if last.time >= time => self.rows.partition_point(|row| row.time < time),
+            _ => self.rows.len(),
+        }
     }
 
     /// The event whose place that is; `before` is by other entity type, for the last one.
