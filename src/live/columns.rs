@@ -75,8 +75,8 @@ struct Static {
 ///
 /// Counts so far are those of the rows that the base and what was appended hold, so that a server that runs, one that
 /// was restarted and an import of these rows agree to the byte. An event sees what has a smaller time. One that comes
-/// late counts for what comes after it, one that is forgotten for nothing any more, also in columns of events that were
-/// appended before; those of the base stay what they were.
+/// late counts for what comes after it, a late label for what happened when it was known, and what is forgotten for
+/// nothing any more, also in columns of events that were appended before; those of the base stay what they were.
 pub struct Columns {
     tables: Option<Arc<RowTables>>,
     /// By node type: the features of a node that only edges name, without figures of edges.
