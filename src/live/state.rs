@@ -150,7 +150,8 @@ impl State {
     pub fn bytes(&self) -> [u64; 3] {
         let holes = self.holes.iter().flat_map(HashMap::values).map(|holes| 8 * holes.capacity() + 40).sum::<usize>();
         let ids = self.names.iter().map(|names| names.bytes()).sum();
-        let changes = 48 * self.labels.capacity() + 24 * self.forgotten.capacity() + holes;
+        let stale = 16 * self.stale.capacity();
+        let changes = 48 * self.labels.capacity() + 24 * self.forgotten.capacity() + holes + stale;
         [self.delta.bytes() + self.made.bytes() + changes as u64, ids, self.derived.bytes()]
     }
 }
