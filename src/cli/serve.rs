@@ -75,7 +75,7 @@ pub(super) struct Arguments {
     refresh: Option<Duration>,
 
     /// Share of the base that may be appended before both are joined, above 0
-    #[arg(long, value_name = "SHARE", value_parser = positive, default_value = "0.1")]
+    #[arg(long, value_name = "SHARE", value_parser = positive, default_value = "0.02")]
     compact_share: f64,
 
     /// Age of events, before the latest one, from which on they are dropped, such as 90d [default: never]

@@ -8,6 +8,7 @@ use rayon::ThreadPool;
 use serde::Serialize;
 
 use super::append::Fill;
+use super::base::Kind;
 use super::change::NodeKey;
 use super::compact::{REFRESHED_FILE, Whole, snapshot};
 use super::delta::Edges;
@@ -353,13 +354,16 @@ impl Live {
         Ok((next, Arc::new(origins)))
     }
 
-    /// Nodes and edges that were appended to so many of the base, without a look at each.
+    /// Nodes and edges that were appended to so many of the base, without a look at each. Edges that follow from
+    /// others count on neither side.
     pub fn share_appended(&self) -> f64 {
         let state = self.read();
-        let graph = &state.base.dataset.graph;
+        let base = &state.base;
         let nodes: usize = state.delta.nodes.iter().map(|nodes| nodes.len() as usize).sum();
         let edges: usize = state.delta.edges.iter().map(Edges::len).sum();
-        (nodes + edges) as f64 / (graph.num_nodes() + graph.num_edges()).max(1) as f64
+        let told = (0..base.kinds.len()).filter(|&at| matches!(base.kinds[at], Kind::Told { reversed: false, .. }));
+        let told: usize = told.map(|at| base.relation(at).forward.num_edges()).sum();
+        (nodes + edges) as f64 / (base.dataset.graph.num_nodes() + told).max(1) as f64
     }
 
     /// How large it is.

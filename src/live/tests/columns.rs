@@ -8,7 +8,9 @@ use serde_json::{Value, json};
 
 use crate::data::tables::{ImportOptions, import};
 use crate::graph::{Dataset, FeatureValues};
-use crate::live::{Change, Columns, Derived, Draw, EdgeAt, EdgeRow, EventAt, Live, Makes, NodeRow, Row, RowReader};
+use crate::live::{
+    Change, Columns, Count, Derived, Draw, EdgeAt, EdgeRow, EventAt, Live, LiveStats, Makes, NodeRow, Row, RowReader,
+};
 
 const DAY: i64 = 86_400;
 
@@ -346,6 +348,20 @@ fn columns_that_are_looked_up_until_they_are_filled_in_are_the_same() {
     }
     assert_eq!(told(&later, &left), expected);
     assert_eq!(told(&at_once, &left), expected);
+}
+
+#[test]
+fn edges_that_follow_from_others_are_no_part_of_the_share_that_was_appended() {
+    let growing = Growing::new();
+    let grown = growing.open();
+    let rows: Vec<(usize, Vec<String>)> = (300..330).map(|at| (at, growing.rows[at].clone())).collect();
+    append(&grown, &rows);
+    let LiveStats { nodes, edges, .. } = grown.0.stats();
+    let told: Vec<&Count> = nodes.iter().chain(edges.iter().filter(|of| !of.name.starts_with("earlier_"))).collect();
+    assert_eq!(edges.len() + nodes.len(), told.len() + 2);
+    let [base, appended] = [|of: &&Count| of.base, |of: &&Count| of.appended].map(|of| told.iter().map(of).sum());
+    let (base, appended): (usize, usize) = (base, appended);
+    assert!(appended > 80 && grown.0.share_appended() == appended as f64 / base as f64);
 }
 
 #[test]
