@@ -20,8 +20,9 @@ else [[ $GRAPHSIEVE_REQUIRE_CUDA$GRAPHSIEVE_REQUIRE_VULKAN == 1 ]] &&
 echo 'test result: ok. 1 passed; 0 failed; 0 ignored'; fi""",
     "graphsieve": """case $1 in info) echo '{"version": "0"}';; --version) echo graphsieve 0;;
 *) [[ " $* " != *" bench "* ]] || echo '{"rows": [{"error": 1e-7, "error_bound": 1e-4}, {"error": null}]}';; esac""",
-    "compute-sanitizer": """tool=$2; shift 8; "$@" || exit
+    "compute-sanitizer": """tool=$2; while [[ $1 == --* ]]; do shift 2 || exit; done; "$@" || exit
 [[ $tool == racecheck ]] && echo '========= RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 warnings)' && exit
+for kernel in $KERNELS; do echo "=========     at $kernel+0x210 in default_program:47"; done
 echo "========= ERROR SUMMARY: ${FINDINGS:-0} errors"
 """,
     "nvidia-smi": """[[ $1 ]] && echo 'Some GPU, 570.1' || echo '| Driver Version: 570.1   CUDA Version: 12.8 |'""",
@@ -107,6 +108,19 @@ class Records(unittest.TestCase):
         self.assertEqual(self.run_all("--out", str(self.root / "new.json"), FINDINGS="3").returncode, 1)
         self.file.write_text(self.file.read_text().replace("A. Tester", "B. Tester"))
         self.assert_check("the checksum does not fit", 1)
+
+    def test_what_kernels_of_others_read_is_counted_apart_by_initcheck_alone(self):
+        for kernels, findings, tool, status in [
+            ("copy_kernel_t_f32_n_1 matmul_entry_lhs_f32", "2", "initcheck", 0),
+            ("copy_kernel_t_f32_n_1 matmul_entry_lhs_f32", "2", "memcheck", 1),
+            ("copy_kernel_t_f32_n_1", "2", "initcheck", 1),
+            ("copy_kernel_t_f32_n_1 spmm_kernel", "2", "initcheck", 1),
+        ]:
+            file = self.root / f"{kernels} {tool}.json"
+            said = self.run_all("--steps", tool, "--out", str(file), KERNELS=kernels, FINDINGS=findings)
+            self.assertEqual(said.returncode, status, said.stdout)
+        found = json.loads((self.root / "copy_kernel_t_f32_n_1 matmul_entry_lhs_f32 initcheck.json").read_text())
+        self.assertEqual((found["totals"]["initcheck findings"], found["totals"]["initcheck elsewhere"] > 20), (0, True))
 
     def test_a_copy_without_git_has_the_same_digest_and_other_programs_are_refused(self):
         self.run_all("--steps", "cuda")
