@@ -5,11 +5,12 @@ use std::collections::HashSet;
 use super::base::Base;
 use super::delta::{Delta, NewEdge};
 use super::derived::{EdgeAt, EventAt};
+use super::named_event::NamedEvent;
 use super::plan::{Appended, Plan, Until, plan};
 use super::refused::Refused;
 use super::row::Row;
 use super::state::State;
-use super::view::{Place, View};
+use super::view::View;
 use crate::graph::Events;
 
 /// When derived columns of new events are filled in.
@@ -19,16 +20,6 @@ pub(super) enum Fill {
     Later,
 }
 
-/// An event with what it names.
-pub(super) struct NamedEvent {
-    node_type: usize,
-    local: u32,
-    time: i64,
-    value: Option<f32>,
-    label: Option<(u8, i64)>,
-    entities: Vec<(usize, u32)>,
-}
-
 /// What a single call appends for itself.
 pub(super) struct Overlay {
     pub delta: Delta,
@@ -36,32 +27,6 @@ pub(super) struct Overlay {
     pub edges: Vec<EdgeAt>,
     /// As [`Plan::unheard_until`] says.
     pub unheard_until: i64,
-}
-
-impl NamedEvent {
-    pub fn of(view: View, node_type: usize, local: u32) -> Self {
-        let value = match view.place(node_type, local) {
-            Place::Appended(nodes, at) => nodes.value[at],
-            Place::Base(global) => {
-                let events = view.base().dataset.events.as_ref();
-                events.and_then(|events| events.values()).map_or(f32::NAN, |values| values[global])
-            }
-        };
-        let entity = |relation: usize| Some((relation, view.entity(relation, local)?));
-        Self {
-            node_type,
-            local,
-            time: view.time(node_type, local),
-            value: Some(value).filter(|value| !value.is_nan()),
-            label: view.label(node_type, local),
-            entities: view.base().entity_relations(node_type).filter_map(entity).collect(),
-        }
-    }
-
-    pub fn at(&self) -> EventAt<'_> {
-        let Self { node_type, local, time, value, label, .. } = *self;
-        EventAt { node_type, local, time, value, label, entities: &self.entities }
-    }
 }
 
 impl State {

@@ -16,6 +16,7 @@ use super::derived::{Derived, Rebaser};
 use super::draw::Draw;
 use super::extract::part;
 use super::look::{NodeView, node_view};
+use super::named_event::NamedEvent;
 use super::part::Part;
 use super::plan::{Appended, Until, plan};
 use super::refused::Refused;
@@ -422,7 +423,7 @@ fn set_label(state: &mut State, node: &NodeKey, label: u8, known: i64) -> Result
         let expected = format!("a time from its event on, {time}");
         return Err(refused(&expected, known.to_string(), "say when the label became known"));
     }
-    let event = state.base.of_events[node_type].then(|| super::append::NamedEvent::of(view, node_type, local));
+    let event = state.base.of_events[node_type].then(|| NamedEvent::of(view, node_type, local));
     state.put_label(node_type, local, label, known);
     if let Some(event) = event {
         let changed = state.derived.label(&event.at(), label, known);

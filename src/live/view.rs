@@ -4,9 +4,9 @@ use std::ops::Range;
 
 use half::f16;
 
-use super::append::NamedEvent;
 use super::base::{Base, Kind};
 use super::delta::{Delta, Edges, NONE, Nodes};
+use super::named_event::NamedEvent;
 use super::state::State;
 use crate::graph::{Events, FeatureValues};
 
