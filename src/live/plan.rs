@@ -97,10 +97,10 @@ pub(super) fn plan<'a>(view: View, rows: &'a [Row], until: Until) -> Result<Plan
         view,
         until,
         plan: Plan::default(),
-        new: HashMap::with_capacity(rows.len()),
+        new: HashMap::new(),
         told: HashMap::new(),
         added: vec![Vec::new(); types],
-        new_edges: HashMap::with_capacity(rows.len()),
+        new_edges: HashMap::new(),
         named: HashMap::new(),
         from: HashMap::new(),
     };

@@ -109,17 +109,18 @@ class Records(unittest.TestCase):
         self.file.write_text(self.file.read_text().replace("A. Tester", "B. Tester"))
         self.assert_check("the checksum does not fit", 1)
 
-    def test_what_kernels_of_others_read_is_counted_apart_by_initcheck_alone(self):
+    def test_what_the_copying_kernel_reads_is_counted_apart_by_initcheck_alone(self):
         for kernels, findings, tool, status in [
-            ("copy_kernel_t_f32_n_1 matmul_entry_lhs_f32", "2", "initcheck", 0),
-            ("copy_kernel_t_f32_n_1 matmul_entry_lhs_f32", "2", "memcheck", 1),
+            ("copy_kernel_t_f32_n_1 copy_kernel_t_f32_n_2", "2", "initcheck", 0),
+            ("copy_kernel_t_f32_n_1 copy_kernel_t_f32_n_2", "2", "memcheck", 1),
+            ("copy_kernel_t_f32_n_1 matmul_entry_lhs_f32", "2", "initcheck", 1),
             ("copy_kernel_t_f32_n_1", "2", "initcheck", 1),
             ("copy_kernel_t_f32_n_1 spmm_kernel", "2", "initcheck", 1),
         ]:
             file = self.root / f"{kernels} {tool}.json"
             said = self.run_all("--steps", tool, "--out", str(file), KERNELS=kernels, FINDINGS=findings)
             self.assertEqual(said.returncode, status, said.stdout)
-        found = json.loads((self.root / "copy_kernel_t_f32_n_1 matmul_entry_lhs_f32 initcheck.json").read_text())
+        found = json.loads((self.root / "copy_kernel_t_f32_n_1 copy_kernel_t_f32_n_2 initcheck.json").read_text())
         self.assertEqual((found["totals"]["initcheck findings"], found["totals"]["initcheck elsewhere"] > 20), (0, True))
 
     def test_a_copy_without_git_has_the_same_digest_and_other_programs_are_refused(self):
