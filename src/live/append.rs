@@ -5,12 +5,11 @@ use std::collections::HashSet;
 use super::base::Base;
 use super::delta::{Delta, NewEdge};
 use super::derived::{EdgeAt, EventAt};
-use super::named_event::NamedEvent;
 use super::plan::{Appended, Plan, Until, plan};
 use super::refused::Refused;
 use super::row::Row;
 use super::state::State;
-use super::view::View;
+use super::view::{NamedEvent, View};
 use crate::graph::Events;
 
 /// When derived columns of new events are filled in.

@@ -16,13 +16,12 @@ use super::derived::{Derived, Rebaser};
 use super::draw::Draw;
 use super::extract::part;
 use super::look::{NodeView, node_view};
-use super::named_event::NamedEvent;
 use super::part::Part;
 use super::plan::{Appended, Until, plan};
 use super::refused::Refused;
 use super::row::Row;
 use super::state::{Op, State};
-use super::view::View;
+use super::view::{NamedEvent, View};
 use crate::error::{Error, Result};
 use crate::graph::{Dataset, Events};
 

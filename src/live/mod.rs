@@ -7,7 +7,6 @@
 //! | `live.rs` | the graph that many read and one changes |
 //! | `state.rs`, `base.rs`, `delta.rs` | what it is made of: a data set, and what became of it |
 //! | `names.rs`, `lists.rs` | ids by number and numbers by id; lists by node |
-//! | `named_event.rs` | an event with what it names |
 //! | `view.rs` | rows, times and features as they are with all that was appended |
 //! | `reader.rs` | a user's row in numbers |
 //! | `refused.rs` | errors with their kinds |
@@ -42,7 +41,6 @@ mod lists;
 mod live;
 mod look;
 mod made;
-mod named_event;
 mod names;
 mod part;
 mod plan;
