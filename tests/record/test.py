@@ -13,7 +13,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 PROGRAMS = {
     "suite": """if [[ $1 == --list ]]; then
 printf '%s: test\\n' cpu::spmm::sums cuda::spmm::sums cuda::trees::rows::{a,b,c,d,e,f,g} vulkan::spmm::sums
-else [[ $2 == "$FAILS" ]] && bad=1; echo "test result: ok. 2 passed; ${bad:-0} failed; 1 ignored; 9 filtered out"; fi
+else echo "on GPU $CUDA_VISIBLE_DEVICES."; [[ $2 == "$FAILS" ]] && bad=1; echo "test result: ok. 2 passed; ${bad:-0} failed; 1 ignored; 9 filtered out"; fi
 exit ${bad:-0}""",
     "devices-0123": """if [[ $1 == --list ]]; then printf '%s: test\\n' report::page cuda::training::ends vulkan::training::ends
 else [[ $GRAPHSIEVE_REQUIRE_CUDA$GRAPHSIEVE_REQUIRE_VULKAN == 1 ]] &&
@@ -25,7 +25,7 @@ echo 'test result: ok. 1 passed; 0 failed; 0 ignored'; fi""",
 for kernel in $KERNELS; do echo "=========     at $kernel+0x210 in default_program:47"; done
 echo "========= ERROR SUMMARY: ${FINDINGS:-0} errors"
 """,
-    "nvidia-smi": """[[ $1 ]] && echo 'Some GPU, 570.1' || echo '| Driver Version: 570.1   CUDA Version: 12.8 |'""",
+    "nvidia-smi": """[[ $1 == --query-gpu=index ]] && printf '0\\n1\\n' || { [[ $1 ]] && echo 'Some GPU, 570.1' || echo '| Driver Version: 570.1   CUDA Version: 12.8 |'; }""",
 }
 
 
@@ -123,13 +123,32 @@ class Records(unittest.TestCase):
         found = json.loads((self.root / "copy_kernel_t_f32_n_1 copy_kernel_t_f32_n_2 initcheck.json").read_text())
         self.assertEqual((found["totals"]["initcheck findings"], found["totals"]["initcheck elsewhere"] > 20), (0, True))
 
-    def test_a_copy_without_git_has_the_same_digest_and_other_programs_are_refused(self):
+    def test_a_copy_without_git_has_the_same_digest_and_other_sources_are_refused(self):
         self.run_all("--steps", "cuda")
         shutil.rmtree(self.root / ".git")
         said = self.run_all("--steps", "vulkan")
         self.assertEqual(said.returncode, 0, said.stderr)
+        (self.root / "kernels/lib.rs").write_text("two\n")
+        self.assertIn("its sources are others", self.run_all().stderr)
+
+    def test_a_result_names_the_programs_that_gave_it(self):
+        self.run_all("--steps", "cuda")
         (self.root / "bin/suite").write_text((self.root / "bin/suite").read_text() + "\n")
-        self.assertIn("its programs are others", self.run_all().stderr)
+        self.run_all("--steps", "cuda,vulkan")
+        found = json.loads(self.file.read_text())
+        one, other = (machine["programs"] for machine in found["machines"])
+        self.assertNotEqual(one["suite"], other["suite"])
+        self.assertEqual(one["devices"], other["devices"])
+        machine_of = {step: {result["machine"] for result in found["results"][step].values()} for step in ["cuda", "vulkan"]}
+        self.assertEqual(machine_of, {"cuda": {0}, "vulkan": {1}})
+
+    def test_units_of_the_sanitizers_take_turns_on_the_gpus(self):
+        self.run_all("--steps", "cuda,memcheck", "--jobs", "4")
+        said = [path.read_text() for path in (self.root / "target/record").glob("memcheck-suite-*")]
+        counts = [sum(f"on GPU {gpu}." in text for text in said) for gpu in "01"]
+        self.assertEqual(sum(counts), len(said))
+        self.assertTrue(all(counts), counts)
+        self.assertIn("on GPU .", (self.root / "target/record/cuda-suite-cuda-spmm.log").read_text())
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::env;
 use std::ffi::OsStr;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -218,7 +218,8 @@ pub fn runs_alone(name: &str) -> bool {
     false
 }
 
-/// Path of a file of this repository.
+/// Path of a file of this repository, whose root is the working directory of a test: programs that were built elsewhere
+/// find it, too.
 pub fn repository(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+    std::path::absolute(path).expect("there is a working directory")
 }

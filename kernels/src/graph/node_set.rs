@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::IntTensor;
-use burn::tensor::{Int, Tensor};
 use burn_autodiff::{Autodiff, checkpoint::strategy::CheckpointStrategy};
+
+use crate::runtime::host::to_host;
 
 /// A set in both directions; `I` is the backend's integer primitive.
 #[derive(Clone, Debug)]
@@ -57,10 +58,7 @@ impl<B: Backend> NodeSet<B> {
 
     /// The nodes, read back.
     pub fn to_host(&self) -> Vec<u32> {
-        let rows = Tensor::<B, 1, Int>::from_primitive(self.parts.rows.clone());
-        let mut rows: Vec<i32> = rows.into_data().convert::<i32>().into_vec().expect("i32 after convert");
-        rows.truncate(self.parts.len);
-        rows.into_iter().map(|node| node as u32).collect()
+        to_host::<B>(&self.parts.rows, self.parts.len).into_iter().map(|node| node as u32).collect()
     }
 }
 

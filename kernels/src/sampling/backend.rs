@@ -35,8 +35,8 @@ pub trait SampleBackend: RowBufferBackend + UploadBackend {
         columns: usize,
     ) -> [IntTensor<Self>; 2];
 
-    /// Lists the long rows of `rows` behind word `behind` of `list`, numbered from `first`, and counts them at
-    /// `counts[count]`.
+    /// Lists the long rows of `rows` from word `behind` of `list` on, numbered from the first of `rows`, and counts them
+    /// at `counts[count]`.
     #[doc(hidden)]
     fn list_long_rows(
         starts: &IntTensor<Self>,
@@ -176,7 +176,7 @@ pub struct LayerStep<I> {
 pub struct LayerParts<I> {
     /// `[rows + 1]`
     pub starts: I,
-    /// Places of the sources, with room for [`long_room`] words behind `len`.
+    /// Places of the sources.
     pub cols: I,
     /// Places among the entries of their relation.
     pub edges: I,
@@ -202,7 +202,6 @@ pub struct ValueStep {
 }
 
 /// Rows of more than [`LONG_ROW`] entries that there can be.
-#[cfg_attr(not(feature = "cube"), allow(dead_code))]
 pub(crate) fn long_room(entries: usize) -> usize {
     entries / LONG_ROW
 }

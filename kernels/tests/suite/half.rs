@@ -66,7 +66,8 @@ in_both_types! {
     pieces: dense::check_pieces::<B>;
     pair_dot: |dtype, device| dense::check_pair_dot::<B>(&[31, 128], dtype, device);
     gather_rows: |dtype, device| dense::check_gather::<B>(&[33, 128], dtype, device);
-    linear: dense::check_half_linear::<B>;
+    linear: |dtype, device| dense::check_half_linear::<B>([dtype; 2], device);
+    linear_of_f32_weights: |dtype, device| dense::check_half_linear::<B>([dtype, Dtype::F32], device);
     combine: dense::check_half_combine::<B>;
     gradient_of_a_bias: sums::check_half_bias::<B>;
     normalise_rows: |dtype, device| dense::check_normalised::<B>(&[31, 128], dtype, device);

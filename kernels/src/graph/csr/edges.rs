@@ -38,12 +38,11 @@ impl<B: Backend> Csr<B> {
         if let Some(known) = known {
             return known.clone();
         }
-        // Without entries the array has an element that stands for none.
         let cols: Vec<u32> =
-            to_host::<B>(&from.col_idx).into_iter().take(from.num_entries).map(|col| col as u32).collect();
+            to_host::<B>(&from.col_idx, from.num_entries).into_iter().map(|col| col as u32).collect();
         let (_, mut entries) = group_by(&cols, from.num_cols);
         put_in_order(&mut entries, &Host::of::<B>(to));
-        let ids = self.parts.edge_ids.as_ref().map(to_host::<B>);
+        let ids = self.parts.edge_ids.as_ref().map(|ids| to_host::<B>(ids, from.num_entries));
         let edge = |entry: u64| ids.as_ref().map_or(entry as i64, |ids| ids[entry as usize]);
         let edges: Vec<i64> = entries.into_iter().map(edge).collect();
         int_tensor::<B>(&edges, is_wide(from.num_entries), &B::int_device(&from.col_idx))

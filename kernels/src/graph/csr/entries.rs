@@ -37,9 +37,8 @@ impl<B: Backend> Csr<B> {
             let col_idx = index_tensor::<B>((0..entries as i32).collect(), &device);
             let columns = Topology { col_idx, num_cols: entries, ..topology.clone() };
             let row_ptr: Vec<u64> = (0..=entries as u64).collect();
-            let mut col_idx: Vec<u32> = to_host::<B>(&topology.col_idx).into_iter().map(|col| col as u32).collect();
-            // Without entries the array has an element that stands for none.
-            col_idx.truncate(entries);
+            let col_idx: Vec<u32> =
+                to_host::<B>(&topology.col_idx, entries).into_iter().map(|col| col as u32).collect();
             let sources = upload::<B>(&row_ptr, &col_idx, topology.num_cols, &device);
             let parts = |forward| Csr::<B>::of_topologies(forward, None).parts;
             EntryParts { columns: parts(columns), sources: parts(sources) }

@@ -425,7 +425,7 @@ mod tests {
     fn entries_of_both_directions_are_the_same_edges_whatever_order_rows_have() {
         let forward: (&[u64], &[u32]) = (&[0, 4, 7], &[2, 1, 0, 1, 2, 0, 1]);
         let reverse: (&[u64], &[u32]) = (&[0, 2, 5, 7], &[0, 1, 0, 0, 1, 0, 1]);
-        let edges = |csr: &Csr<Flex>| to_host::<Flex>(&csr.reverse_edge());
+        let edges = |csr: &Csr<Flex>| to_host::<Flex>(&csr.reverse_edge(), csr.num_edges());
         let of_given = Csr::<Flex>::from_host_with_reverse(forward, reverse, &Default::default()).unwrap();
         assert_eq!(edges(&of_given), [2, 5, 1, 3, 6, 0, 4]);
         // By entry of `forward` its place among those of `reverse`: the other way round.

@@ -84,11 +84,11 @@ pub(crate) struct Host {
 impl Host {
     /// Reads a direction back.
     pub fn of<B: Backend>(topology: &Topology<IntTensor<B>>) -> Self {
-        let mut col_idx: Vec<u32> = to_host::<B>(&topology.col_idx).into_iter().map(|c| c as u32).collect();
-        // Without entries the array has an element that stands for none.
-        col_idx.truncate(topology.num_entries);
-        let row_ptr = to_host::<B>(&topology.row_ptr).into_iter().map(|p| p as u64).collect();
-        Self { row_ptr, num_rows: topology.num_rows, ends: topology.ends(), spans: topology.spans, col_idx }
+        let (num_rows, ends) = (topology.num_rows, topology.ends());
+        let cols = to_host::<B>(&topology.col_idx, topology.num_entries);
+        let row_ptr = to_host::<B>(&topology.row_ptr, ends + num_rows).into_iter().map(|p| p as u64).collect();
+        let col_idx = cols.into_iter().map(|col| col as u32).collect();
+        Self { row_ptr, num_rows, ends, spans: topology.spans, col_idx }
     }
 
     pub fn bounds(&self) -> RowBounds<'_> {

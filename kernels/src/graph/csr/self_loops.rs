@@ -127,7 +127,7 @@ impl<B: UploadBackend> SelfLoops<B> {
                 let (from, to) = (Host::of::<B>(self.of.topology()), Host::of::<B>(self.csr.topology()));
                 let device = B::int_device(&self.of.topology().col_idx);
                 let num_edges = from.col_idx.len();
-                let ids = self.of.edge_ids().map(|ids| to_host::<B>(&ids));
+                let ids = self.of.edge_ids().map(|ids| to_host::<B>(&ids, num_edges));
                 let edge_of = |entry: usize| ids.as_ref().map_or(entry, |ids| ids[entry] as usize);
                 let mut index = Vec::with_capacity(to.col_idx.len());
                 let (mut averaged_ptr, mut averaged) = (vec![0], Vec::new());

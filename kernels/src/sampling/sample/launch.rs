@@ -29,7 +29,7 @@ use crate::runtime::prims::Prefix;
 use crate::runtime::prims::kernel::Counted;
 use crate::runtime::prims::launch::prefix_sum;
 use crate::sampling::backend::{
-    CollectStep, LayerParts, LayerStep, SampleBackend, Source, Spans, ValueStep, Words, long_room,
+    CollectStep, LayerParts, LayerStep, SampleBackend, Source, Spans, ValueStep, Words,
 };
 use crate::sampling::collect::kernel::{
     CollectedFromArgs, LocatedArgs, RowBoundsArgs, RowPlacesArgs, collect_kernel, locate_kernel,
@@ -83,7 +83,7 @@ impl_for_devices! { SampleBackend =>
         let starts = prefix_sum(&row_counts, Counted::Value, Prefix::Exclusive);
         // As many as there are: how many, only the device knows.
         let len = step.most.unwrap_or_else(|| total(&starts, rows)).max(1);
-        let (edges, cols, flags, owners) = (words(len), words(len + long_room(len)), words(len + 1), words(len));
+        let (edges, cols, flags, owners) = (words(len), words(len), words(len + 1), words(len));
         let (per_entry, entry_dim) = flat(len + 1);
         let narrow = address(&[&cols, &places, &nodes]);
         let drawn = || DrawnArgs { edges: array(&edges), owners: array(&owners) }.launch();
@@ -144,7 +144,7 @@ impl_for_devices! { SampleBackend =>
         let (starts, edges, cols, owners) = if drops {
             let ranks = prefix_sum(&flags, Counted::Value, Prefix::Exclusive);
             let (kept_starts, kept_edges) = (words(rows + 1), words(len));
-            let (kept_cols, kept_owners) = (words(len + long_room(len)), words(len));
+            let (kept_cols, kept_owners) = (words(len), words(len));
             // SAFETY: the ranks are those of the flags of all entries; starts of rows are among them.
             unsafe {
                 keep_kernel::launch_unchecked::<R>(
@@ -240,8 +240,7 @@ impl_for_devices! { SampleBackend =>
         let columns_of_rows = || RowColumnsArgs { starts: array(starts), cols: array(cols), rows }.launch();
         let counts = zeros(cols, [columns + 1], DType::I32);
         let taken = zeros(cols, [columns + 1], DType::I32);
-        let (entries, destinations) =
-            (empty(cols, [*len], DType::I32), empty(cols, [len + long_room(*len)], DType::I32));
+        let (entries, destinations) = (empty(cols, [*len], DType::I32), empty(cols, [*len], DType::I32));
         let (count, dim) = flat(*len);
         let width = address(&[cols, &counts]);
         // SAFETY: columns of the entries are below the number of columns, and an entry has a place of its own.

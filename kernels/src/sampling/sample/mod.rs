@@ -26,6 +26,7 @@ pub use pack::{PackedSample, SampledCsr};
 pub use rule::{below, distinct, hash, repeated, repeated_by_weight, smallest, weighted_key};
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 use burn::tensor::ops::IntTensor;
@@ -420,7 +421,7 @@ impl<B: SampleBackend> DeviceSampler<B> {
             places: self.places[turn].clone(),
         };
         let parts = B::sample_layer(step.clone());
-        let counts = read::<B>(&parts.counts, 2 * self.relations.len());
+        let counts = read::<B>(&parts.counts, 0..2 * self.relations.len());
         let (mut after, mut edges) = (before.to_vec(), Vec::with_capacity(self.relations.len()));
         for (of, counts) in self.relations.iter().zip(counts.chunks(2)) {
             after[of.src] += counts[0] as usize;
@@ -520,12 +521,12 @@ pub struct SampledRelation {
     pub edges: Vec<u32>,
 }
 
-/// The first words of an array.
-fn read<B: SampleBackend>(words: &IntTensor<B>, len: usize) -> Vec<u32> {
-    if len == 0 {
+/// Some words of an array.
+fn read<B: SampleBackend>(words: &IntTensor<B>, range: Range<usize>) -> Vec<u32> {
+    if range.is_empty() {
         return Vec::new();
     }
-    let words = Tensor::<B, 1, Int>::from_primitive(words.clone()).narrow(0, 0, len).into_data().convert::<i32>();
+    let words = Tensor::<B, 1, Int>::from_primitive(words.clone()).slice(range).into_data().convert::<i32>();
     let words: Vec<i32> = words.into_vec().expect("i32 after convert");
     words.into_iter().map(|word| word as u32).collect()
 }
@@ -562,9 +563,8 @@ impl<B: SampleBackend> DeviceSample<B> {
     /// `[type]`: distinct nodes, the seeds first.
     pub fn nodes_to_host(&self) -> Vec<Vec<u32>> {
         let last = self.counts.last().cloned().unwrap_or_default();
-        let all =
-            read::<B>(&self.nodes, self.lists.iter().zip(&last).map(|(list, count)| list + count).max().unwrap_or(0));
-        self.lists.iter().zip(last).map(|(&list, count)| all[list..list + count].to_vec()).collect()
+        // There is room between the lists.
+        self.lists.iter().zip(last).map(|(&list, count)| read::<B>(&self.nodes, list..list + count)).collect()
     }
 
     /// `[layer][relation]`, the layer next to the seeds first.
@@ -577,8 +577,8 @@ impl<B: SampleBackend> DeviceSample<B> {
             };
             let rows = layer.shapes.iter().map(|shape| shape.rows).sum::<usize>();
             let entries = layer.shapes.iter().map(|shape| shape.edges).sum::<usize>();
-            let starts = read::<B>(&parts.starts, rows + 1);
-            let [cols, edges] = [&parts.cols, &parts.edges].map(|words| read::<B>(words, entries));
+            let starts = read::<B>(&parts.starts, 0..rows + 1);
+            let [cols, edges] = [&parts.cols, &parts.edges].map(|words| read::<B>(words, 0..entries));
             let of_shape = |shape: &SampledShape| {
                 let of = shape.first_edge..shape.first_edge + shape.edges;
                 let starts = &starts[shape.first_row..=shape.first_row + shape.rows];

@@ -6,7 +6,7 @@ use std::ops::Range;
 use burn::tensor::ops::{FloatTensor, IntTensor};
 use burn::tensor::{DType, Int, Tensor, TensorMetadata, TensorPrimitive};
 
-use super::{DeviceSample, SampledLayer, SampledShape, advance, index_room, read};
+use super::{DeviceSample, SampledLayer, SampledShape, advance, read};
 use crate::graph::csr::{Csr, Topology};
 use crate::runtime::host::index_tensor;
 use crate::runtime::lists::ALIGNMENT;
@@ -29,6 +29,25 @@ struct Stretch {
     len: usize,
     from: usize,
     of: From,
+}
+
+/// Long rows that are listed.
+struct LongRows {
+    /// Starts of the rows, or of the columns.
+    of: From,
+    rows: Range<usize>,
+    to: usize,
+    /// Where they are counted.
+    tally: usize,
+}
+
+/// What is written for a layer.
+struct Plan {
+    relations: Vec<SampledCsr>,
+    stretches: Vec<Stretch>,
+    long: Vec<LongRows>,
+    /// The words of all of it.
+    range: Range<usize>,
 }
 
 /// Where the arrays of one direction of an adjacency stand.
@@ -105,38 +124,37 @@ impl<B: SampleBackend> DeviceSample<B> {
         let mut end = 0;
         let mut plans = Vec::with_capacity(self.layers.len());
         for (at, layer) in self.layers.iter().enumerate() {
-            let first = end;
-            let (of_layer, stretches) = layer.plan(&mut end, &tally, 2 + 2 * at * relations);
-            plans.push((of_layer, stretches, first..end));
+            plans.push(layer.plan(&mut end, 2 + 2 * at * relations));
         }
         let counts = self.counts.last().cloned().unwrap_or_default();
         let first = end;
         let lists: Vec<usize> = counts.iter().map(|&count| part(&mut end, count)).collect();
         let listed = first..end;
-        for (of_layer, ..) in &mut plans {
-            for (of, values) in of_layer.iter_mut().zip(&self.values) {
+        for plan in &mut plans {
+            for (of, values) in plan.relations.iter_mut().zip(&self.values) {
                 of.values = values.as_ref().map(|values| (part(&mut end, of.edges * values.width), values.width));
             }
         }
-        let words = index_room::<B>(end, &self.device);
-        for (layer, (_, stretches, range)) in self.layers.iter().zip(&plans) {
-            layer.copy(stretches, &words, range.clone());
+        // There is room between the arrays and behind lists of long rows, and the whole is copied.
+        let words = Tensor::<B, 1, Int>::zeros([end.max(1)], (&self.device, DType::I32)).into_primitive();
+        for (layer, plan) in self.layers.iter().zip(&plans) {
+            layer.write(plan, &words, &tally);
         }
         let of_lists = lists.iter().zip(&self.lists).zip(&counts);
         let of_lists = of_lists.map(|((&to, &from), &len)| Stretch { to, len, from, of: From::Cols });
         copy::<B>([&self.nodes; 4], &of_lists.collect::<Vec<_>>(), &words, listed);
-        for (layer, (of_layer, ..)) in self.layers.iter().zip(&plans) {
-            self.gather_values(layer, of_layer, &words);
+        for (layer, plan) in self.layers.iter().zip(&plans) {
+            self.gather_values(layer, &plan.relations, &words);
         }
         // What is read last was launched last: all of the batch is done then.
-        let tally = read::<B>(&tally, tallied);
+        let tally = read::<B>(&tally, 0..tallied);
         let mut long = tally[2..].chunks(2);
-        let mut with_long = |(mut of_layer, ..): (Vec<SampledCsr>, Vec<Stretch>, Range<usize>)| {
-            for (of, long) in of_layer.iter_mut().zip(long.by_ref()) {
+        let mut with_long = |mut plan: Plan| {
+            for (of, long) in plan.relations.iter_mut().zip(long.by_ref()) {
                 of.forward.num_long = long[0] as usize;
                 of.reverse.iter_mut().for_each(|reverse| reverse.num_long = long[1] as usize);
             }
-            of_layer
+            plan.relations
         };
         PackedSample {
             words,
@@ -165,59 +183,40 @@ impl<B: SampleBackend> DeviceSample<B> {
 }
 
 impl<B: SampleBackend> SampledLayer<B> {
-    /// Where the arrays of every relation go, and what is copied there. Long rows are listed behind the entries, and
-    /// counted from `tally[first]` on.
-    fn plan(&self, end: &mut usize, tally: &IntTensor<B>, first: usize) -> (Vec<SampledCsr>, Vec<Stretch>) {
-        let edges: usize = self.shapes.iter().map(|shape| shape.edges).sum();
-        let mut stretches = Vec::new();
-        let mut listed = 0;
+    /// Where the arrays of every relation go, and what is written there. Long rows are counted from `tally` on.
+    fn plan(&self, end: &mut usize, tally: usize) -> Plan {
+        let begin = *end;
+        let (mut stretches, mut long) = (Vec::new(), Vec::new());
         let of = |(at, shape): (usize, &SampledShape)| {
-            let room = long_room(shape.edges);
-            let behind = advance(&mut listed, room);
-            let mut direction = |rows: usize, cols: usize, of: [From; 2], from: [usize; 3], room: usize| {
+            let mut direction = |way: usize, first: usize, rows: usize, cols: usize, may_be_long: bool| {
+                let (starts, ends) = [(From::Starts, From::Cols), (From::ColumnStarts, From::Destinations)][way];
+                let room = if may_be_long { long_room(shape.edges) } else { 0 };
                 let [row_ptr, col_idx, long_rows] = [rows + 1, shape.edges, room].map(|len| part(end, len));
-                stretches.push(Stretch { to: row_ptr, len: rows + 1, from: from[0], of: of[0] });
-                stretches.push(Stretch { to: col_idx, len: shape.edges, from: from[1], of: of[1] });
-                stretches.push(Stretch { to: long_rows, len: room, from: from[2], of: of[1] });
+                stretches.push(Stretch { to: row_ptr, len: rows + 1, from: first, of: starts });
+                stretches.push(Stretch { to: col_idx, len: shape.edges, from: shape.first_edge, of: ends });
+                if room > 0 {
+                    let tally = tally + 2 * at + way;
+                    long.push(LongRows { of: starts, rows: first..first + rows, to: long_rows, tally });
+                }
                 Direction { rows, cols, row_ptr, col_idx, long_rows, num_long: 0 }
             };
-            let list = |starts: &IntTensor<B>, rows: Range<usize>, list: &IntTensor<B>, behind: usize, way: usize| {
-                if room > 0 {
-                    B::list_long_rows(starts, rows, list, behind, tally, first + 2 * at + way);
-                }
-            };
-            let len = self.parts.as_ref().map_or(0, |parts| parts.len);
-            let from = [shape.first_row, shape.first_edge, len + behind];
-            if let Some(parts) = self.parts.as_ref().filter(|_| self.long_rows) {
-                list(&parts.starts, shape.first_row..shape.first_row + shape.rows, &parts.cols, from[2], 0);
-            }
-            let may_be_long = if self.long_rows { room } else { 0 };
-            let forward = direction(shape.rows, shape.cols, [From::Starts, From::Cols], from, may_be_long);
-            let reverse = self.reverse.as_ref().map(|[starts, destinations]| {
-                let from = [shape.first_col, shape.first_edge, edges + behind];
-                list(starts, shape.first_col..shape.first_col + shape.cols, destinations, from[2], 1);
-                direction(shape.cols, shape.rows, [From::ColumnStarts, From::Destinations], from, room)
-            });
+            let forward = direction(0, shape.first_row, shape.rows, shape.cols, self.long_rows);
+            let reverse = self.reverse.as_ref().map(|_| direction(1, shape.first_col, shape.cols, shape.rows, true));
             SampledCsr { src: shape.src, dst: shape.dst, edges: shape.edges, forward, reverse, values: None }
         };
-        (self.shapes.iter().enumerate().map(of).collect(), stretches)
+        let relations = self.shapes.iter().enumerate().map(of).collect();
+        Plan { relations, stretches, long, range: begin..*end }
     }
 
-    fn copy(&self, stretches: &[Stretch], words: &IntTensor<B>, range: Range<usize>) {
-        let device = B::int_device(words);
-        match &self.parts {
-            Some(parts) => {
-                let [col_starts, destinations] =
-                    self.reverse.as_ref().unwrap_or(&[parts.starts.clone(), parts.cols.clone()]).clone();
-                copy::<B>([&parts.starts, &parts.cols, &col_starts, &destinations], stretches, words, range);
-            }
-            None => {
-                // Rows without entries.
-                let longest = stretches.iter().map(|stretch| stretch.len).max().unwrap_or(0);
-                let zeros = index_tensor::<B>(vec![0; longest], &device);
-                let from_zero: Vec<Stretch> = stretches.iter().map(|&stretch| Stretch { from: 0, ..stretch }).collect();
-                copy::<B>([&zeros; 4], &from_zero, words, range);
-            }
+    /// Writes it to words that are zero.
+    fn write(&self, plan: &Plan, words: &IntTensor<B>, tally: &IntTensor<B>) {
+        // Rows without entries all begin at zero.
+        let Some(parts) = &self.parts else { return };
+        let [col_starts, destinations] = self.reverse.as_ref().map_or([&parts.starts, &parts.cols], |of| of.each_ref());
+        let from = [&parts.starts, &parts.cols, col_starts, destinations];
+        copy::<B>(from, &plan.stretches, words, plan.range.clone());
+        for list in &plan.long {
+            B::list_long_rows(from[list.of as usize], list.rows.clone(), words, list.to, tally, list.tally);
         }
     }
 }
@@ -274,8 +273,8 @@ impl<B: SampleBackend> PackedSample<B> {
 
     /// The same, read back.
     pub fn nodes_to_host(&self, node_type: usize) -> Vec<u32> {
-        let count = self.of_type[node_type].1;
-        read::<B>(&B::words_at(&self.words, self.lists[node_type], count.max(1)), count)
+        let first = self.lists[node_type];
+        read::<B>(&self.words, first..first + self.of_type[node_type].1)
     }
 
     /// The adjacency of a relation of a layer: destinations by sources, in the order of the batch; `None` where either

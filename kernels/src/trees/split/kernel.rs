@@ -412,6 +412,10 @@ pub(crate) fn winner_kernel(candidates: &Candidates, winners: &mut Array<i64>, l
         let to = leaf * WINNER_WORDS;
         if UNIT_POS == 0 && winner == u32::MAX {
             winners[to] = i64::cast_from(-1i32);
+            // The whole record is read back.
+            for word in 1..WINNER_WORDS {
+                winners[to + word] = i64::cast_from(0i32);
+            }
         }
         if winner != u32::MAX && winner == best_place {
             winners[to] = i64::cast_from(winner);
