@@ -119,6 +119,9 @@ pub(crate) fn collect_kernel<F: Float, N: Size>(
         } else if found != NOTHING {
             out.values[to] =
                 of.source.values[of.delta + usize::cast_from(found - bounds.first_source) * of.source.stride + c];
+        } else {
+            // Room between the types, which is copied with the rest.
+            out.values[to] = Vector::<F, N>::empty().fill(F::new(0.0f32));
         }
         at += CUBE_COUNT * CUBE_DIM as usize;
     }
