@@ -93,7 +93,7 @@ fn rows_of_any_width_arrive<B: GraphBackend>(device: &B::Device) {
 
 /// Memory that is handed out again may still be read by what is queued.
 fn what_is_uploaded_comes_behind_what_was_asked_for_before<B: GraphBackend>(device: &B::Device) {
-    let shape = [UPLOAD_PIECE / 2, 2];
+    let shape = [UPLOAD_PIECE / 512, 512];
     let sums: Vec<Tensor<B, 2>> = (0..6)
         .map(|round| {
             let x = upload::<B, f32, 2>(shape, device, |_, to| to.fill(round as f32));
