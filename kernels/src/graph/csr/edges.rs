@@ -38,8 +38,7 @@ impl<B: Backend> Csr<B> {
         if let Some(known) = known {
             return known.clone();
         }
-        let cols: Vec<u32> =
-            to_host::<B>(&from.col_idx, from.num_entries).into_iter().map(|col| col as u32).collect();
+        let cols: Vec<u32> = to_host::<B>(&from.col_idx, from.num_entries).into_iter().map(|col| col as u32).collect();
         let (_, mut entries) = group_by(&cols, from.num_cols);
         put_in_order(&mut entries, &Host::of::<B>(to));
         let ids = self.parts.edge_ids.as_ref().map(|ids| to_host::<B>(ids, from.num_entries));

@@ -28,9 +28,7 @@ use crate::runtime::launch::{PlanePerRow, Rows, address, empty, flat, has_double
 use crate::runtime::prims::Prefix;
 use crate::runtime::prims::kernel::Counted;
 use crate::runtime::prims::launch::prefix_sum;
-use crate::sampling::backend::{
-    CollectStep, LayerParts, LayerStep, SampleBackend, Source, Spans, ValueStep, Words,
-};
+use crate::sampling::backend::{CollectStep, LayerParts, LayerStep, SampleBackend, Source, Spans, ValueStep, Words};
 use crate::sampling::collect::kernel::{
     CollectedFromArgs, LocatedArgs, RowBoundsArgs, RowPlacesArgs, collect_kernel, locate_kernel,
 };
