@@ -148,6 +148,9 @@ class Records(unittest.TestCase):
         counts = [sum(f"on GPU {gpu}." in text for text in said) for gpu in "01"]
         self.assertEqual(sum(counts), len(said))
         self.assertTrue(all(counts), counts)
+        self.run_all("--steps", "memcheck", "--out", str(self.root / "one.json"), CUDA_VISIBLE_DEVICES="1")
+        said = [path.read_text() for path in (self.root / "target/record").glob("memcheck-suite-*")]
+        self.assertTrue(all("on GPU 1." in text for text in said))
         self.assertIn("on GPU .", (self.root / "target/record/cuda-suite-cuda-spmm.log").read_text())
 
 
