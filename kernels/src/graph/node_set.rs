@@ -7,7 +7,7 @@ use burn::tensor::backend::Backend;
 use burn::tensor::ops::IntTensor;
 use burn_autodiff::{Autodiff, checkpoint::strategy::CheckpointStrategy};
 
-use crate::runtime::host::to_host;
+use crate::runtime::host::words_to_host;
 
 /// A set in both directions; `I` is the backend's integer primitive.
 #[derive(Clone, Debug)]
@@ -58,7 +58,7 @@ impl<B: Backend> NodeSet<B> {
 
     /// The nodes, read back.
     pub fn to_host(&self) -> Vec<u32> {
-        to_host::<B>(&self.parts.rows, self.parts.len).into_iter().map(|node| node as u32).collect()
+        words_to_host::<B>(&self.parts.rows, 0..self.parts.len)
     }
 }
 

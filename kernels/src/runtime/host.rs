@@ -1,5 +1,7 @@
 //! Vectors of integers between the host and a device.
 
+use std::ops::Range;
+
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::IntTensor;
 use burn::tensor::{DType, Int, Tensor, TensorData};
@@ -38,6 +40,16 @@ pub(crate) fn to_host<B: Backend>(values: &IntTensor<B>, len: usize) -> Vec<i64>
     }
     let values = Tensor::<B, 1, Int>::from_primitive(values.clone()).narrow(0, 0, len);
     values.into_data().convert::<i64>().into_vec().expect("i64 after convert")
+}
+
+/// Some 32-bit words of an array, such as ids and counts.
+pub(crate) fn words_to_host<B: Backend>(words: &IntTensor<B>, range: Range<usize>) -> Vec<u32> {
+    if range.is_empty() {
+        return Vec::new();
+    }
+    let words = Tensor::<B, 1, Int>::from_primitive(words.clone()).slice(range).into_data().convert::<i32>();
+    let words: Vec<i32> = words.into_vec().expect("i32 after convert");
+    words.into_iter().map(|word| word as u32).collect()
 }
 
 /// Uploads 32-bit ids. No device likes a buffer of zero bytes, so an empty list becomes one unused element; sizes are

@@ -7,7 +7,7 @@ use super::Csr;
 use super::arrays::group_by;
 use super::parts::Host;
 use super::topology::{EdgeIds, is_wide};
-use crate::runtime::host::{int_tensor, to_host};
+use crate::runtime::host::{int_tensor, to_host, words_to_host};
 
 impl<B: Backend> Csr<B> {
     /// For every entry of this direction its edge; `None` where edges have the order of the entries.
@@ -38,7 +38,7 @@ impl<B: Backend> Csr<B> {
         if let Some(known) = known {
             return known.clone();
         }
-        let cols: Vec<u32> = to_host::<B>(&from.col_idx, from.num_entries).into_iter().map(|col| col as u32).collect();
+        let cols = words_to_host::<B>(&from.col_idx, 0..from.num_entries);
         let (_, mut entries) = group_by(&cols, from.num_cols);
         put_in_order(&mut entries, &Host::of::<B>(to));
         let ids = self.parts.edge_ids.as_ref().map(|ids| to_host::<B>(ids, from.num_entries));

@@ -6,7 +6,7 @@ use burn::tensor::ops::IntTensor;
 use super::parts::EntryParts;
 use super::topology::Topology;
 use super::{Csr, arrays::upload};
-use crate::runtime::host::{index_tensor, to_host};
+use crate::runtime::host::{index_tensor, words_to_host};
 
 impl<B: Backend> Csr<B> {
     /// The same rows, selected or not, where every entry is a column of its own. Its reverse says by which rows an
@@ -37,8 +37,7 @@ impl<B: Backend> Csr<B> {
             let col_idx = index_tensor::<B>((0..entries as i32).collect(), &device);
             let columns = Topology { col_idx, num_cols: entries, ..topology.clone() };
             let row_ptr: Vec<u64> = (0..=entries as u64).collect();
-            let col_idx: Vec<u32> =
-                to_host::<B>(&topology.col_idx, entries).into_iter().map(|col| col as u32).collect();
+            let col_idx = words_to_host::<B>(&topology.col_idx, 0..entries);
             let sources = upload::<B>(&row_ptr, &col_idx, topology.num_cols, &device);
             let parts = |forward| Csr::<B>::of_topologies(forward, None).parts;
             EntryParts { columns: parts(columns), sources: parts(sources) }

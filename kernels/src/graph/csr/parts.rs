@@ -9,7 +9,7 @@ use super::arrays::{reverse_host, upload};
 use super::spans::{RowBounds, reverse_spans};
 use super::topology::Topology;
 use crate::graph::row_index::RowIndexParts;
-use crate::runtime::host::to_host;
+use crate::runtime::host::{to_host, words_to_host};
 
 /// Both directions of an adjacency, shared by clones and by the autodiff wrapper of a backend.
 #[derive(Debug)]
@@ -85,9 +85,8 @@ impl Host {
     /// Reads a direction back.
     pub fn of<B: Backend>(topology: &Topology<IntTensor<B>>) -> Self {
         let (num_rows, ends) = (topology.num_rows, topology.ends());
-        let cols = to_host::<B>(&topology.col_idx, topology.num_entries);
         let row_ptr = to_host::<B>(&topology.row_ptr, ends + num_rows).into_iter().map(|p| p as u64).collect();
-        let col_idx = cols.into_iter().map(|col| col as u32).collect();
+        let col_idx = words_to_host::<B>(&topology.col_idx, 0..topology.num_entries);
         Self { row_ptr, num_rows, ends, spans: topology.spans, col_idx }
     }
 

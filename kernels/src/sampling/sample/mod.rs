@@ -26,7 +26,6 @@ pub use pack::{PackedSample, SampledCsr};
 pub use rule::{below, distinct, hash, repeated, repeated_by_weight, smallest, weighted_key};
 
 use std::fmt;
-use std::ops::Range;
 use std::sync::Arc;
 
 use burn::tensor::ops::IntTensor;
@@ -35,7 +34,7 @@ use burn::tensor::{DType, Int, Tensor};
 use crate::DropEdge;
 use crate::graph::csr::LONG_ROW;
 use crate::runtime::check;
-use crate::runtime::host::index_tensor;
+use crate::runtime::host::{index_tensor, words_to_host};
 use crate::sampling::backend::{DrawKinds, LayerParts, LayerStep, SampleBackend, Spans};
 use adjacency::{Stored, StoredValues, StoredWeights, available};
 use table::{relation, span};
@@ -421,7 +420,7 @@ impl<B: SampleBackend> DeviceSampler<B> {
             places: self.places[turn].clone(),
         };
         let parts = B::sample_layer(step.clone());
-        let counts = read::<B>(&parts.counts, 0..2 * self.relations.len());
+        let counts = words_to_host::<B>(&parts.counts, 0..2 * self.relations.len());
         let (mut after, mut edges) = (before.to_vec(), Vec::with_capacity(self.relations.len()));
         for (of, counts) in self.relations.iter().zip(counts.chunks(2)) {
             after[of.src] += counts[0] as usize;
@@ -521,16 +520,6 @@ pub struct SampledRelation {
     pub edges: Vec<u32>,
 }
 
-/// Some words of an array.
-fn read<B: SampleBackend>(words: &IntTensor<B>, range: Range<usize>) -> Vec<u32> {
-    if range.is_empty() {
-        return Vec::new();
-    }
-    let words = Tensor::<B, 1, Int>::from_primitive(words.clone()).slice(range).into_data().convert::<i32>();
-    let words: Vec<i32> = words.into_vec().expect("i32 after convert");
-    words.into_iter().map(|word| word as u32).collect()
-}
-
 /// A sampled batch on the device.
 pub struct DeviceSample<B: SampleBackend> {
     nodes: IntTensor<B>,
@@ -564,7 +553,7 @@ impl<B: SampleBackend> DeviceSample<B> {
     pub fn nodes_to_host(&self) -> Vec<Vec<u32>> {
         let last = self.counts.last().cloned().unwrap_or_default();
         // There is room between the lists.
-        self.lists.iter().zip(last).map(|(&list, count)| read::<B>(&self.nodes, list..list + count)).collect()
+        self.lists.iter().zip(last).map(|(&list, count)| words_to_host::<B>(&self.nodes, list..list + count)).collect()
     }
 
     /// `[layer][relation]`, the layer next to the seeds first.
@@ -577,8 +566,8 @@ impl<B: SampleBackend> DeviceSample<B> {
             };
             let rows = layer.shapes.iter().map(|shape| shape.rows).sum::<usize>();
             let entries = layer.shapes.iter().map(|shape| shape.edges).sum::<usize>();
-            let starts = read::<B>(&parts.starts, 0..rows + 1);
-            let [cols, edges] = [&parts.cols, &parts.edges].map(|words| read::<B>(words, 0..entries));
+            let starts = words_to_host::<B>(&parts.starts, 0..rows + 1);
+            let [cols, edges] = [&parts.cols, &parts.edges].map(|words| words_to_host::<B>(words, 0..entries));
             let of_shape = |shape: &SampledShape| {
                 let of = shape.first_edge..shape.first_edge + shape.edges;
                 let starts = &starts[shape.first_row..=shape.first_row + shape.rows];

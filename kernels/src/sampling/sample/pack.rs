@@ -6,9 +6,9 @@ use std::ops::Range;
 use burn::tensor::ops::{FloatTensor, IntTensor};
 use burn::tensor::{DType, Int, Tensor, TensorMetadata, TensorPrimitive};
 
-use super::{DeviceSample, SampledLayer, SampledShape, advance, read};
+use super::{DeviceSample, SampledLayer, SampledShape, advance};
 use crate::graph::csr::{Csr, Topology};
-use crate::runtime::host::index_tensor;
+use crate::runtime::host::{index_tensor, words_to_host};
 use crate::runtime::lists::ALIGNMENT;
 use crate::sampling::backend::{SampleBackend, ValueStep, long_room};
 use crate::sampling::collect::RowCollector;
@@ -147,7 +147,7 @@ impl<B: SampleBackend> DeviceSample<B> {
             self.gather_values(layer, &plan.relations, &words);
         }
         // What is read last was launched last: all of the batch is done then.
-        let tally = read::<B>(&tally, 0..tallied);
+        let tally = words_to_host::<B>(&tally, 0..tallied);
         let mut long = tally[2..].chunks(2);
         let mut with_long = |mut plan: Plan| {
             for (of, long) in plan.relations.iter_mut().zip(long.by_ref()) {
@@ -274,7 +274,7 @@ impl<B: SampleBackend> PackedSample<B> {
     /// The same, read back.
     pub fn nodes_to_host(&self, node_type: usize) -> Vec<u32> {
         let first = self.lists[node_type];
-        read::<B>(&self.words, first..first + self.of_type[node_type].1)
+        words_to_host::<B>(&self.words, first..first + self.of_type[node_type].1)
     }
 
     /// The adjacency of a relation of a layer: destinations by sources, in the order of the batch; `None` where either
