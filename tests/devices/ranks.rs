@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::net::TcpListener;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use graphsieve_kernels::testing::harness::{Device, TWO_CUDA_DEVICES, Trial, trial};
@@ -50,8 +50,8 @@ fn launched(sandbox: &Sandbox, arguments: &[String]) -> Vec<Child> {
     let free = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
     let ranks = count();
     let start = |rank: usize| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_graphsieve"));
-        command.args(arguments).current_dir(sandbox.path("")).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut command = sandbox.command(arguments);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let numbers = [("RANK", rank), ("LOCAL_RANK", rank), ("WORLD_SIZE", ranks), ("MASTER_PORT", free as usize - 1)];
         command.envs(numbers.map(|(name, number)| (name, number.to_string()))).env("MASTER_ADDR", "127.0.0.1");
         command.spawn().unwrap()
