@@ -233,25 +233,30 @@ fn check_cuda_devices(first: usize, count: usize) -> Result<()> {
     })
 }
 
-/// Lets compiled kernels survive the process, so that only the first run on a machine waits for the compiler. They lie
-/// in the user's cache directory, apart for each build of this program and each kind of GPU: CubeCL's keys know
-/// neither. Where there is no place for them, every run compiles.
+/// Lets compiled CUDA kernels survive the process, apart for each kind of GPU: CubeCL's keys do not know it.
 #[cfg(feature = "cuda")]
 pub(crate) fn keep_compiled_kernels(index: usize) {
-    let Some(cache) = std::env::var_os("XDG_CACHE_HOME")
+    if let Some(model) = cuda_name(index) {
+        let model: String = model.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+        keep_compiled_in(&model);
+    }
+}
+
+/// Lets compiled kernels survive the process, so that only the first run on a machine waits for the compiler. They lie
+/// in the user's cache directory, apart for each build of this program, which CubeCL's keys do not know. Where there is
+/// no place for them, every run compiles.
+#[cfg(any(feature = "cuda", feature = "vulkan"))]
+fn keep_compiled_in(folder: &str) {
+    let cache = std::env::var_os("XDG_CACHE_HOME")
         .map(std::path::PathBuf::from)
         .filter(|path| path.is_absolute())
-        .or_else(|| std::env::home_dir().map(|home| home.join(".cache")))
-    else {
-        return;
-    };
+        .or_else(|| std::env::home_dir().map(|home| home.join(".cache")));
     let build = std::env::current_exe().and_then(|program| program.metadata()).ok().and_then(|program| {
         let built = program.modified().ok()?.duration_since(std::time::UNIX_EPOCH).ok()?;
         Some(format!("{:x}-{:x}", program.len(), built.as_nanos()))
     });
-    if let (Some(build), Some(model)) = (build, cuda_name(index)) {
-        let model: String = model.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
-        graphsieve_kernels::device::keep_compiled(&cache.join("graphsieve").join(build).join(model));
+    if let (Some(cache), Some(build)) = (cache, build) {
+        graphsieve_kernels::device::keep_compiled(&cache.join("graphsieve").join(build).join(folder));
     }
 }
 
@@ -263,7 +268,12 @@ pub(crate) fn keep_compiled_kernels(index: usize) {
 /// # Errors
 /// [`Error::Usage`] for another word, [`Error::Device`] for a device that is not there or that this build cannot use.
 pub fn choose(request: &str) -> Result<Choice> {
-    decide(request.parse()?, cuda_devices, vulkan_adapter)
+    decide(request.parse()?, cuda_devices, || {
+        // Before it is looked for, which starts it.
+        #[cfg(feature = "vulkan")]
+        keep_compiled_in("vulkan");
+        vulkan_adapter()
+    })
 }
 
 /// The CUDA devices of this machine, or why none can be used.

@@ -21,6 +21,7 @@ mod classify;
 mod encoder_weights;
 mod golden_models;
 mod gradients;
+mod kept;
 mod loader;
 mod nn;
 #[cfg(feature = "cuda")]
@@ -45,6 +46,7 @@ fn main() -> ExitCode {
         classify::trials(),
         encoder_weights::trials(),
         golden_models::trials(),
+        kept::trials(),
         nn::trials(),
         reachable::trials(),
         report::trials(),

@@ -19,7 +19,9 @@ pub fn trials() -> Vec<Trial> {
         dropout_matches_the_oracle,
         pair_dot_matches_the_oracle,
         gather_matches_the_oracle,
-        linear_matches_the_oracle_for_any_number_of_rows,
+        linear_matches_the_oracle_for_few_rows,
+        linear_matches_the_oracle_below_the_bound_of_stretches,
+        linear_matches_the_oracle_above_the_bound_of_stretches,
         linear_matches_the_oracle_for_every_shape,
         linear_by_tiles_matches_the_oracle,
         combine_matches_its_definition,
@@ -147,10 +149,22 @@ pub fn check_gather<B: GraphBackend>(widths: &[usize], dtype: Dtype, device: &B:
     }
 }
 
-fn linear_matches_the_oracle_for_any_number_of_rows<B: GraphBackend>(device: &B::Device) {
-    // Tiles of 128, stretches of 256 and more; on the CPU 512 stretches of at least 64, so that 32,768 is the
-    // first size that is split and 33,000 leaves a remainder.
-    for rows in [1, 100, 257, 32_767, 32_768, 33_000] {
+fn linear_matches_the_oracle_for_few_rows<B: GraphBackend>(device: &B::Device) {
+    // Tiles of 128, stretches of 256 and more.
+    check_rows::<B>(&[1, 100, 257], device);
+}
+
+// On the CPU 512 stretches of at least 64, so that 32,768 is the first size that is split and 33,000 leaves a remainder.
+fn linear_matches_the_oracle_below_the_bound_of_stretches<B: GraphBackend>(device: &B::Device) {
+    check_rows::<B>(&[32_767], device);
+}
+
+fn linear_matches_the_oracle_above_the_bound_of_stretches<B: GraphBackend>(device: &B::Device) {
+    check_rows::<B>(&[32_768, 33_000], device);
+}
+
+fn check_rows<B: GraphBackend>(counts: &[usize], device: &B::Device) {
+    for &rows in counts {
         check_linear::<B>(rows, 31, 9, [Dtype::F32; 2], device);
     }
 }

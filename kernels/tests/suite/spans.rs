@@ -31,6 +31,7 @@ pub fn trials() -> Vec<Trial> {
         gradients_of_spans_are_differences,
         what_comes_later_changes_no_bit_of_a_row,
         layers_of_spans_in_chunks,
+        layers_of_spans_in_one_chunk,
         what_edges_carry_is_refused,
     )
 }
@@ -329,9 +330,19 @@ fn what_comes_later_changes_no_bit_of_a_row<B: GraphBackend>(device: &B::Device)
 }
 
 fn layers_of_spans_in_chunks<B: GraphBackend>(device: &B::Device) {
+    check_layers::<B>(|f| f.num_rows / 4 + 1, device);
+}
+
+fn layers_of_spans_in_one_chunk<B: GraphBackend>(device: &B::Device) {
+    check_layers::<B>(|_| usize::MAX, device);
+}
+
+/// Layers in chunks of so many rows.
+fn check_layers<B: GraphBackend>(chunk: fn(&Fixture) -> usize, device: &B::Device) {
     for f in span_fixtures().into_iter().filter(|f| f.num_edges() > 100 && f.num_rows < 200) {
         let of_entries = values_in(Dtype::F32, 5, f.num_entries());
-        let run = |of: &Fixture, chunk: usize| {
+        let chunk = chunk(&f);
+        let run = |of: &Fixture| {
             let csr = csr_of::<Ad<B>>(of, device);
             let weights_of_edges = if of.spans.is_some() { of_entries.clone() } else { f.by_edge(&of_entries, 1) };
             let edge_weight =
@@ -364,14 +375,12 @@ fn layers_of_spans_in_chunks<B: GraphBackend>(device: &B::Device) {
             });
             (down(out.inner()), found)
         };
-        for chunk in [f.num_rows / 4 + 1, usize::MAX] {
-            let ((got, grads), (want, of_lists)) = (run(&f, chunk), run(&f.as_lists(), chunk));
-            assert!(got == want, "{} in chunks of {chunk}", f.name);
-            for (leaf, (got, want)) in grads.iter().zip(&of_lists).enumerate() {
-                let scale = want.iter().fold(0f32, |scale, v| scale.max(v.abs()));
-                let apart = got.iter().zip(want).fold(0f32, |apart, (a, b)| apart.max((a - b).abs()));
-                assert!(apart <= 2e-5 * scale, "{}, chunks of {chunk}, leaf {leaf}: {apart} of {scale}", f.name);
-            }
+        let ((got, grads), (want, of_lists)) = (run(&f), run(&f.as_lists()));
+        assert!(got == want, "{} in chunks of {chunk}", f.name);
+        for (leaf, (got, want)) in grads.iter().zip(&of_lists).enumerate() {
+            let scale = want.iter().fold(0f32, |scale, v| scale.max(v.abs()));
+            let apart = got.iter().zip(want).fold(0f32, |apart, (a, b)| apart.max((a - b).abs()));
+            assert!(apart <= 2e-5 * scale, "{}, chunks of {chunk}, leaf {leaf}: {apart} of {scale}", f.name);
         }
     }
 }

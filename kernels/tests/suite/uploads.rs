@@ -14,6 +14,8 @@ pub fn trials() -> Vec<Trial> {
         "uploads";
         floats_arrive_around_the_bounds_of_pieces,
         integers_arrive_around_the_bounds_of_pieces,
+        rows_of_one_value_arrive,
+        rows_of_a_few_values_arrive,
         rows_of_any_width_arrive,
         what_is_uploaded_comes_behind_what_was_asked_for_before,
     )
@@ -80,10 +82,26 @@ fn integers_arrive_around_the_bounds_of_pieces<B: GraphBackend>(device: &B::Devi
 }
 
 /// Rows that CUDA keeps with gaps between them and without, and rows that are longer than a piece.
+// Tests of their own: compute-sanitizer looks at every row.
+fn rows_of_one_value_arrive<B: GraphBackend>(device: &B::Device) {
+    check_rows::<B>(1, &[1], device);
+}
+
+fn rows_of_a_few_values_arrive<B: GraphBackend>(device: &B::Device) {
+    check_rows::<B>(1, &[3], device);
+}
+
 fn rows_of_any_width_arrive<B: GraphBackend>(device: &B::Device) {
-    let longest = UPLOAD_PIECE / size_of::<f32>() + 1;
-    for width in [1, 3, 100, 128, 129, longest] {
-        let shape = [2 * longest / width + 3, width];
+    check_rows::<B>(2, &[100, 128, 129, LONGEST], device);
+}
+
+/// A row that is longer than a piece.
+const LONGEST: usize = UPLOAD_PIECE / size_of::<f32>() + 1;
+
+/// Rows that are a little more than so many pieces.
+fn check_rows<B: GraphBackend>(pieces: usize, widths: &[usize], device: &B::Device) {
+    for &width in widths {
+        let shape = [pieces * LONGEST / width + 3, width];
         assert_arrived::<_, _, f32, 2>(upload::<B, f32, 2>(shape, device, fill), shape);
         let mut values = vec![0f32; shape[0] * shape[1]];
         fill(0, &mut values);
