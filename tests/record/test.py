@@ -9,6 +9,8 @@ import subprocess
 import tempfile
 import unittest
 
+import record
+
 HERE = pathlib.Path(__file__).resolve().parent
 PROGRAMS = {
     "suite": """if [[ $1 == --list ]]; then
@@ -141,6 +143,20 @@ class Records(unittest.TestCase):
         self.assertEqual(one["devices"], other["devices"])
         machine_of = {step: {result["machine"] for result in found["results"][step].values()} for step in ["cuda", "vulkan"]}
         self.assertEqual(machine_of, {"cuda": {0}, "vulkan": {1}})
+
+    def test_units_that_took_long_or_are_unknown_start_first(self):
+        self.run_all("--steps", "memcheck")
+        found = record.read(self.file)
+        units = found["results"]["memcheck"]
+        *_, longest, unknown = units
+        units[longest]["seconds"] = 1000
+        del units[unknown]
+        record.write(self.file, found)
+        said = self.run_all("--steps", "memcheck", "--jobs", "1", "--out", str(self.root / "other.json"))
+        begun = [line for line in said.stdout.splitlines() if line.startswith("memcheck: ")]
+        self.assertEqual(len(begun), len(units) + 1)
+        self.assertTrue(begun[0].startswith(f"memcheck: {unknown} "), begun)
+        self.assertTrue(begun[1].startswith(f"memcheck: {longest} "), begun)
 
     def test_units_of_the_sanitizers_take_turns_on_the_gpus(self):
         self.run_all("--steps", "cuda,memcheck", "--jobs", "4")
