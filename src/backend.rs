@@ -1,7 +1,9 @@
 //! Choice of the compute device at run time. What was built in (`cuda`, `vulkan`) is decided here and nowhere else.
 
 use std::fmt;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use burn::prelude::DeviceOps;
@@ -248,7 +250,7 @@ pub(crate) fn keep_compiled_kernels(index: usize) {
 #[cfg(any(feature = "cuda", feature = "vulkan"))]
 fn keep_compiled_in(folder: &str) {
     let cache = std::env::var_os("XDG_CACHE_HOME")
-        .map(std::path::PathBuf::from)
+        .map(PathBuf::from)
         .filter(|path| path.is_absolute())
         .or_else(|| std::env::home_dir().map(|home| home.join(".cache")));
     let build = std::env::current_exe().and_then(|program| program.metadata()).ok().and_then(|program| {
@@ -256,8 +258,18 @@ fn keep_compiled_in(folder: &str) {
         Some(format!("{:x}-{:x}", program.len(), built.as_nanos()))
     });
     if let (Some(cache), Some(build)) = (cache, build) {
-        graphsieve_kernels::device::keep_compiled(&cache.join("graphsieve").join(build).join(folder));
+        let folder = cache.join("graphsieve").join(build).join(folder);
+        if graphsieve_kernels::device::keep_compiled(&folder) {
+            KEPT.get_or_init(|| folder);
+        }
     }
+}
+
+static KEPT: OnceLock<PathBuf> = OnceLock::new();
+
+/// Where this process keeps compiled kernels, if it does. Nothing checks them: one that was damaged fails its device.
+pub fn kept_kernels() -> Option<&'static Path> {
+    KEPT.get().map(PathBuf::as_path)
 }
 
 /// Chooses the device for `--device` `auto`, `cpu`, `cuda`, `cuda:N` or `vulkan`.

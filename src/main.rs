@@ -52,7 +52,15 @@ fn report_panics() {
             let place = panic.location().map_or_else(String::new, |at| format!(" at {}:{}", at.file(), at.line()));
             // What follows from a device that failed is no bug of this program.
             if let Some(reason) = graphsieve_kernels::device::failure() {
-                return report_error(&format_args!("the device of this run failed: {reason}\n  help: {MEMORY_HELP}"));
+                let kept = graphsieve::backend::kept_kernels().map_or_else(String::new, |folder| {
+                    format!(
+                        "; or remove {}, in case a compiled kernel that is kept there was damaged",
+                        folder.display()
+                    )
+                });
+                return report_error(&format_args!(
+                    "the device of this run failed: {reason}\n  help: {MEMORY_HELP}{kept}"
+                ));
             }
             let text = format!("internal error{place}: {message}; please report it together with the command line");
             report_error(&text);

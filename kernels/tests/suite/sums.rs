@@ -186,7 +186,7 @@ fn check_sum<B: GraphBackend>(restricted: bool, orders: Orders, width: usize, dt
 
 const ACTIVATIONS: [Activation; 3] = [Activation::Identity, Activation::Relu, Activation::Elu];
 
-/// Few and many columns, on and off the widths of vectors; no row, one, and enough for every step of the sum.
+/// Few and many columns, on and off the widths of vectors; no row, one, and many.
 fn the_gradient_of_a_bias_is_a_column_sum<B: GraphBackend>(device: &B::Device) {
     for width in [1, 5, 33, 128] {
         for rows in [0, 1, 1000] {
@@ -196,6 +196,7 @@ fn the_gradient_of_a_bias_is_a_column_sum<B: GraphBackend>(device: &B::Device) {
     check_bias::<B>([700, 1100], &[Activation::Relu], Dtype::F32, device);
 }
 
+/// Rows enough for every step of the sum.
 fn the_gradient_of_a_bias_of_many_rows_is_a_column_sum<B: GraphBackend>(device: &B::Device) {
     for width in [1, 5, 33, 128] {
         check_bias::<B>([70_001, width], &ACTIVATIONS, Dtype::F32, device);

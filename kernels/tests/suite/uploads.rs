@@ -81,7 +81,6 @@ fn integers_arrive_around_the_bounds_of_pieces<B: GraphBackend>(device: &B::Devi
     }
 }
 
-/// Rows that CUDA keeps with gaps between them and without, and rows that are longer than a piece.
 // Tests of their own: compute-sanitizer looks at every row.
 fn rows_of_one_value_arrive<B: GraphBackend>(device: &B::Device) {
     check_rows::<B>(1, &[1], device);
@@ -91,6 +90,7 @@ fn rows_of_a_few_values_arrive<B: GraphBackend>(device: &B::Device) {
     check_rows::<B>(1, &[3], device);
 }
 
+/// Rows that CUDA keeps with gaps between them and without, and rows that are longer than a piece.
 fn rows_of_any_width_arrive<B: GraphBackend>(device: &B::Device) {
     check_rows::<B>(2, &[100, 128, 129, LONGEST], device);
 }
