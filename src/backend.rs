@@ -1,9 +1,8 @@
 //! Choice of the compute device at run time. What was built in (`cuda`, `vulkan`) is decided here and nowhere else.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::str::FromStr;
-use std::sync::OnceLock;
 use std::time::Duration;
 
 use burn::prelude::DeviceOps;
@@ -258,18 +257,8 @@ fn keep_compiled_in(folder: &str) {
         Some(format!("{:x}-{:x}", program.len(), built.as_nanos()))
     });
     if let (Some(cache), Some(build)) = (cache, build) {
-        let folder = cache.join("graphsieve").join(build).join(folder);
-        if graphsieve_kernels::device::keep_compiled(&folder) {
-            KEPT.get_or_init(|| folder);
-        }
+        graphsieve_kernels::device::keep_compiled(&cache.join("graphsieve").join(build).join(folder));
     }
-}
-
-static KEPT: OnceLock<PathBuf> = OnceLock::new();
-
-/// Where this process keeps compiled kernels, if it does. Nothing checks them: one that was damaged fails its device.
-pub fn kept_kernels() -> Option<&'static Path> {
-    KEPT.get().map(PathBuf::as_path)
 }
 
 /// Chooses the device for `--device` `auto`, `cpu`, `cuda`, `cuda:N` or `vulkan`.

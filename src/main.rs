@@ -6,7 +6,8 @@ use std::sync::Once;
 
 use clap::Parser;
 use graphsieve::cli::{self, Cli, report_error};
-use graphsieve::error::{MEMORY_HELP, is_caught};
+use graphsieve::error::{Error, is_caught};
+use graphsieve_kernels::device::{self, Failure};
 
 fn main() -> ExitCode {
     report_panics();
@@ -51,16 +52,8 @@ fn report_panics() {
             let message = panic.payload_as_str().unwrap_or("no message").replace('\n', " ");
             let place = panic.location().map_or_else(String::new, |at| format!(" at {}:{}", at.file(), at.line()));
             // What follows from a device that failed is no bug of this program.
-            if let Some(reason) = graphsieve_kernels::device::failure() {
-                let kept = graphsieve::backend::kept_kernels().map_or_else(String::new, |folder| {
-                    format!(
-                        "; or remove {}, in case a compiled kernel that is kept there was damaged",
-                        folder.display()
-                    )
-                });
-                return report_error(&format_args!(
-                    "the device of this run failed: {reason}\n  help: {MEMORY_HELP}{kept}"
-                ));
+            if let Some(Failure { reason, kept }) = device::failure() {
+                return report_error(&Error::DeviceFailed { work: "of this run", reason, kept });
             }
             let text = format!("internal error{place}: {message}; please report it together with the command line");
             report_error(&text);

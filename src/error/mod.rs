@@ -63,6 +63,10 @@ pub enum Error {
     #[error("device {device} is not usable: {reason}\n  help: {help}")]
     Device { device: String, reason: String, help: String },
 
+    /// A device that failed at its work.
+    #[error("the device {work} failed: {reason}\n  help: {MEMORY_HELP}{}", kept.as_deref().map_or_else(String::new, or_remove))]
+    DeviceFailed { work: &'static str, reason: String, kept: Option<PathBuf> },
+
     /// A loss or gradient that became NaN or infinite.
     #[error("{term} became {value} in epoch {epoch}; the run was stopped\n  help: {help}")]
     NonFinite { term: String, value: f64, epoch: usize, help: String },
@@ -147,7 +151,12 @@ fn io_help(source: &io::Error) -> &'static str {
     }
 }
 
+/// What else to do when a device failed that took compiled kernels from `kept`.
+fn or_remove(kept: &Path) -> String {
+    format!("; or remove {}, in case a compiled kernel that is kept there was damaged", kept.display())
+}
+
 /// What to do when a device has no memory left.
-pub const MEMORY_HELP: &str = "for want of memory set train.precision=f16, model.recompute=true, a smaller \
+const MEMORY_HELP: &str = "for want of memory set train.precision=f16, model.recompute=true, a smaller \
                                loader.batch_size or a train.chunk_size (rows at a time), close other programs, or use \
                                --device cpu";

@@ -2,12 +2,13 @@
 
 use burn::tensor::backend::Backend;
 use burn::tensor::{DType, Tensor};
+use graphsieve_kernels::device::{self, Failure};
 use graphsieve_kernels::{Csr, GraphBackend, Message, Reduce, SpmmConfig, Strategy, gspmm, spmm};
 use half::f16;
 use rayon::prelude::*;
 
 use super::view::View;
-use crate::error::{Error, MEMORY_HELP, Result};
+use crate::error::{Error, Result};
 use crate::graph::{Adjacency, Rows};
 
 /// Values of which some may be missing.
@@ -193,9 +194,9 @@ pub(super) fn wide<B: Backend>(x: Tensor<B, 2>) -> Tensor<B, 2> {
 /// The values on the host.
 fn read<B: Backend>(values: Tensor<B, 2>) -> Result<Vec<f32>> {
     let data = wide(values).into_data();
-    let failed = |reason: String| Error::Device { device: "of the features".into(), reason, help: MEMORY_HELP.into() };
-    match graphsieve_kernels::device::failure() {
-        Some(reason) => Err(failed(reason.to_string())),
-        None => data.into_vec::<f32>().map_err(|problem| failed(format!("{problem:?}"))),
+    let failed = |reason, kept| Error::DeviceFailed { work: "of the features", reason, kept };
+    match device::failure() {
+        Some(Failure { reason, kept }) => Err(failed(reason, kept)),
+        None => data.into_vec::<f32>().map_err(|problem| failed(format!("{problem:?}"), None)),
     }
 }

@@ -6,12 +6,13 @@ use burn::backend::Autodiff;
 use burn::tensor::backend::Backend;
 use burn::tensor::{DType, Element, Int, Tensor, TensorData};
 use bytemuck::Pod;
+use graphsieve_kernels::device::{self, Failure};
 use graphsieve_kernels::{Age, Csr, CsrArrays, CsrError, DropEdge, EdgeRows, upload as upload_array};
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 use rayon::prelude::*;
 
-use crate::error::{Error, MEMORY_HELP, Result};
+use crate::error::{Error, Result};
 use crate::graph::{Adjacency, Ages, FeatureValues, Features, HeteroGraph, NodeType, Relation, Rows};
 use crate::nn::{
     Block, KeptRows, RelationEdges, ages_between, edge_ages, edge_values, edge_weights, inner_age, node_times,
@@ -81,11 +82,11 @@ impl<B: Backend> DeviceRelation<B> {
 /// for everything queued before it.
 ///
 /// # Errors
-/// [`Error::Device`] with the device's own words.
+/// [`Error::DeviceFailed`] with the device's own words.
 pub fn check_device() -> Result<()> {
-    match graphsieve_kernels::device::failure() {
+    match device::failure() {
         None => Ok(()),
-        Some(reason) => Err(Error::Device { device: "of this run".into(), reason, help: MEMORY_HELP.into() }),
+        Some(Failure { reason, kept }) => Err(Error::DeviceFailed { work: "of this run", reason, kept }),
     }
 }
 

@@ -278,7 +278,8 @@ impl<B: GraphBackend> RgcnConv<B> {
         let expected = self.relations;
         assert!(relation < expected, "{LAYER}: relation: expected one of {expected}, got {relation}");
         if let Some((coefficients, bases)) = self.coefficients.as_ref().zip(bases) {
-            return coefficients.val().narrow(0, relation, 1).matmul(bases.clone()).reshape([input, output]);
+            let coefficients = coefficients.val().narrow(0, relation, 1);
+            return linear(coefficients, bases.clone(), None).reshape([input, output]);
         }
         let weight = self.weights[relation].val();
         if self.blocks == 1 {

@@ -1,5 +1,6 @@
 //! The engine of a device: bins of a data set, uploaded once for all trees.
 
+use graphsieve_kernels::device::{self, Failure};
 use graphsieve_kernels::{BinColumn, BinValues, TreeBackend, TreeBins, TreeDevice};
 
 use super::binning::BinMapper;
@@ -7,7 +8,7 @@ use super::dataset::{Column, Dataset};
 use super::grow::split_features;
 use super::grow_rule::GrowRule;
 use super::refuse;
-use crate::error::{Error, MEMORY_HELP, Result};
+use crate::error::{Error, Result};
 
 /// Rows and bins are numbered with 31 bits there.
 const MOST_ROWS: usize = (1 << 31) - 1;
@@ -37,11 +38,11 @@ pub(super) fn upload<B: TreeBackend>(data: &Dataset, rule: &GrowRule, device: &B
 /// Fails when the device failed on its own thread. Call it after a read, which waits for everything queued before it.
 ///
 /// # Errors
-/// [`Error::Device`] with the device's own words.
+/// [`Error::DeviceFailed`] with the device's own words.
 pub(super) fn check() -> Result<()> {
-    match graphsieve_kernels::device::failure() {
+    match device::failure() {
         None => Ok(()),
-        Some(reason) => Err(Error::Device { device: "of the trees".into(), reason, help: MEMORY_HELP.into() }),
+        Some(Failure { reason, kept }) => Err(Error::DeviceFailed { work: "of the trees", reason, kept }),
     }
 }
 

@@ -2,14 +2,17 @@
 //! thread when a driver is missing.
 
 use std::cell::Cell;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, Once};
+use std::sync::{Mutex, Once, OnceLock};
 
 /// Prefix of the names of CubeCL's device threads.
 const DEVICE_THREAD: &str = "DSD-";
 
 static WATCHED: AtomicBool = AtomicBool::new(false);
 static FAILURE: Mutex<Option<String>> = Mutex::new(None);
+/// Where compiled kernels are kept, see `keep_compiled`.
+static KEPT: OnceLock<PathBuf> = OnceLock::new();
 
 thread_local! {
     /// Whether this thread is trying something that may panic and is caught.
@@ -66,9 +69,19 @@ fn quietly<T>(attempt: impl FnOnce() -> T + std::panic::UnwindSafe) -> std::thre
     result
 }
 
+/// What went wrong on a device thread, as [`failure`] gives it.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// The device's own words.
+    pub reason: String,
+    /// Where compiled kernels are kept, if they are. Nothing checks them: one that was damaged fails its device.
+    pub kept: Option<PathBuf>,
+}
+
 /// What went wrong on a device thread since [`watch`], if anything did.
-pub fn failure() -> Option<String> {
-    FAILURE.lock().ok()?.clone()
+pub fn failure() -> Option<Failure> {
+    let reason = FAILURE.lock().ok()?.clone()?;
+    Some(Failure { reason, kept: KEPT.get().cloned() })
 }
 
 /// Keeps compiled kernels in `dir`, which is made: of CUDA as machine code, of Vulkan as SPIR-V. Call it before the first
@@ -91,6 +104,7 @@ pub fn keep_compiled(dir: &std::path::Path) -> bool {
     let keeps = config.compilation.cache.is_none() && writable;
     if keeps {
         config.compilation.cache = Some(CacheConfig::File(dir.to_path_buf()));
+        KEPT.get_or_init(|| dir.to_path_buf());
     }
     CubeClRuntimeConfig::set(config);
     keeps

@@ -26,7 +26,7 @@ pub(crate) fn by_task<E: Storage>(
     accumulate_into: Option<FlexTensor>,
     [rows, columns]: [usize; 2],
     read: usize,
-    make: impl Fn(usize, &mut [E]) + Send + Sync,
+    make: &(dyn Fn(usize, &mut [E]) + Sync),
 ) -> FlexTensor {
     let (block, fewest) = ((ROWS_PER_TASK * columns).max(1), at_least(ROWS_PER_TASK * read));
     if accumulate_into.is_none() {

@@ -44,7 +44,7 @@ fn forward<E: Storage>(
     let (rows, d) = (parts[0].shape()[0], parts[0].shape()[1]);
     let parts: Vec<&[E]> = parts.iter().map(flex::slice::<E>).collect();
     let bias = bias.map(flex::slice::<f32>);
-    flex::by_task::<E>(None, [rows, d], parts.len() * d, |task, block| {
+    flex::by_task::<E>(None, [rows, d], parts.len() * d, &|task, block| {
         let (mut sum, mut scratch) = (vec![0f32; d], vec![0f32; d]);
         for (r, row) in block.chunks_mut(d.max(1)).enumerate() {
             let at = (task * ROWS_PER_TASK + r) * d;
@@ -77,7 +77,7 @@ fn backward<E: Storage>(
 ) -> (FlexTensor, Option<FlexTensor>) {
     let (rows, d) = (out.shape()[0], out.shape()[1]);
     let (gs, ys) = (flex::slice::<E>(g), flex::slice::<E>(out));
-    let (dx, partial) = in_blocks::<E, _>(rows * d, ROWS_PER_SUM * d, 1, |task, block| {
+    let (dx, partial) = in_blocks::<E, _>(rows * d, ROWS_PER_SUM * d, 1, &|task, block| {
         let (mut dy, mut scratch) = (vec![0f32; d], vec![0f32; d]);
         let mut sum = vec![0f32; if bias { d } else { 0 }];
         for (r, row) in block.chunks_mut(d.max(1)).enumerate() {

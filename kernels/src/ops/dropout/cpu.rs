@@ -19,7 +19,7 @@ impl DropoutBackend for Flex {
 fn drop<E: Storage>(x: &FlexTensor, dropout: Dropout) -> FlexTensor {
     let (rows, width) = (x.shape()[0], x.shape()[1]);
     let xs = flex::slice::<E>(x);
-    flex::by_task::<E>(None, [rows, width], width, |task, block| {
+    flex::by_task::<E>(None, [rows, width], width, &|task, block| {
         let (mut room, mut dropped) = (vec![0f32; width], vec![0f32; width]);
         for (r, out) in block.chunks_mut(width.max(1)).enumerate() {
             let row = task * ROWS_PER_TASK + r;

@@ -39,7 +39,7 @@ fn head_dot<E: Storage, G: Storage>(x: &FlexTensor, y: &FlexTensor, heads: usize
     let channels = width / heads;
     let (xs, ys) = (flex::slice::<E>(x), flex::slice::<G>(y));
     let shared = y.shape()[0] == 1;
-    flex::by_task::<f32>(None, [rows, heads], 2 * width, |task, block| {
+    flex::by_task::<f32>(None, [rows, heads], 2 * width, &|task, block| {
         let (mut a, mut b) = (vec![0f32; width], vec![0f32; width]);
         for (r, values) in block.chunks_mut(heads).enumerate() {
             let i = task * ROWS_PER_TASK + r;
@@ -58,7 +58,7 @@ fn head_outer<E: Storage>(w: &FlexTensor, a: &FlexTensor, accumulate_into: Optio
     let (rows, heads, width) = (w.shape()[0], w.shape()[1], a.shape()[1]);
     let (ws, a) = (flex::slice::<f32>(w), flex::slice::<f32>(a));
     let channels = width / heads;
-    flex::by_task::<E>(accumulate_into, [rows, width], width, |task, block| {
+    flex::by_task::<E>(accumulate_into, [rows, width], width, &|task, block| {
         let mut sum = vec![0f32; width];
         for (r, row) in block.chunks_mut(width).enumerate() {
             let i = task * ROWS_PER_TASK + r;

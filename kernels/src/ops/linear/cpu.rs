@@ -53,7 +53,7 @@ fn product<E: Storage>(x: &FlexTensor, w: &FlexTensor) -> FlexTensor {
     let ws = in_f32(flex::slice::<E>(w), &mut wide_w);
     let least = least_rows(k, width);
     let fewest = (WORK_PER_THREAD / (ROWS_PER_PRODUCT * k * width).max(1)).max(1);
-    let (out, _) = in_blocks::<E, _>(rows * width, ROWS_PER_PRODUCT * width, fewest, |task, block| {
+    let (out, _) = in_blocks::<E, _>(rows * width, ROWS_PER_PRODUCT * width, fewest, &|task, block| {
         let some = block.len() / width;
         let xs = &xs[task * ROWS_PER_PRODUCT * k..][..some * k];
         if width == 1 {
@@ -91,7 +91,7 @@ fn weight_gradient<E: Storage>(x: &FlexTensor, g: &FlexTensor) -> FlexTensor {
     };
     let fewest = (WORK_PER_THREAD / (rows * k * m).max(1)).max(1);
     let partials: Vec<Vec<f32>> = (0..n.div_ceil(rows)).into_par_iter().with_min_len(fewest).map(partial).collect();
-    let (sum, _) = in_blocks::<f32, _>(k * m, ELEMENTS_PER_TASK, flex::at_least(ELEMENTS_PER_TASK), |task, block| {
+    let (sum, _) = in_blocks::<f32, _>(k * m, ELEMENTS_PER_TASK, flex::at_least(ELEMENTS_PER_TASK), &|task, block| {
         for partial in &partials {
             axpy(block, 1.0, &partial[task * ELEMENTS_PER_TASK..][..block.len()]);
         }

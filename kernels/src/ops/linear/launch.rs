@@ -10,7 +10,9 @@ use cubecl::features::MmaConfig;
 use cubecl::ir::{ElemType, FloatKind};
 use cubecl::prelude::*;
 use cubek::matmul::definition::{MatmulElems, MatmulGlobalElems};
-use cubek::matmul::launch::{Strategy, launch_ref};
+use cubek::matmul::launch::{launch_naive, launch_tiling};
+use cubek::matmul::routines::BlueprintStrategy;
+use cubek::matmul::routines::simple_unit::SimpleUnitAlgorithm;
 use cubek::std::InputBinding;
 
 use super::gram_mma::{GRAM_PLANES, partial_gram_mma_kernel};
@@ -287,24 +289,23 @@ fn as_dtype<R: CubeRuntime>(tensor: CubeTensor<R>, dtype: DType) -> CubeTensor<R
     if tensor.dtype == dtype { tensor } else { cast(tensor, dtype) }
 }
 
-/// A product without tensor cores, which takes any widths and runs on every device.
+/// A product without tensor cores, which takes any widths and runs on every device. It names its two kernels: the choice
+/// by name that cubek and Burn's own `matmul` have brings twenty, a fifth of what this crate takes to compile.
 fn launch_units<R: CubeRuntime>(lhs: &CubeTensor<R>, rhs: &CubeTensor<R>, out: &CubeTensor<R>) {
     let dtype = out.dtype.into();
     let mut elems = MatmulElems::from_globals(&MatmulGlobalElems { lhs: dtype, rhs: dtype, out: dtype });
     // A driver that runs on the processor has narrow planes. Mesa's takes some three seconds to compile a product of
     // tiles in registers, for each kind of widths, and runs it no faster.
-    let rows = out.meta.shape()[out.meta.num_dims() - 2];
-    let strategy =
-        if takes_tiles(&out.client, rows) { Strategy::SimpleUnit(Default::default()) } else { Strategy::Naive };
-    launch_ref(
-        &strategy,
-        &out.client,
-        InputBinding::new(lhs.clone().binding(), dtype),
-        InputBinding::new(rhs.clone().binding(), dtype),
-        out.clone().binding(),
-        &mut elems,
-    )
-    .expect("a product without tensor cores runs on every device");
+    let tiles = takes_tiles(&out.client, out.meta.shape()[out.meta.num_dims() - 2]);
+    let [lhs, rhs] = [lhs, rhs].map(|operand| InputBinding::new(operand.clone().binding(), dtype));
+    let (client, out) = (&out.client, out.clone().binding());
+    let launched = if tiles {
+        let blueprint = BlueprintStrategy::<(), SimpleUnitAlgorithm>::default();
+        launch_tiling::launch_ref(client, lhs, rhs, out, &blueprint, &mut elems)
+    } else {
+        launch_naive::launch_ref(client, lhs, rhs, out, &elems)
+    };
+    launched.expect("a product without tensor cores runs on every device");
 }
 
 /// Whether a product without tensor cores is made of tiles in registers.

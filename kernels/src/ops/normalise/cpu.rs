@@ -44,7 +44,7 @@ fn forward<E: Storage>(x: &FlexTensor) -> (FlexTensor, FlexTensor) {
 fn backward<E: Storage>(g: &FlexTensor, z: &FlexTensor, inverse: &FlexTensor) -> FlexTensor {
     let (rows, d) = (z.shape()[0], z.shape()[1]);
     let (gs, zs, inverse) = (flex::slice::<f32>(g), flex::slice::<f32>(z), flex::slice::<f32>(inverse));
-    flex::by_task::<E>(None, [rows, d], 2 * d, |task, block| {
+    flex::by_task::<E>(None, [rows, d], 2 * d, &|task, block| {
         let mut gradient = vec![0f32; d];
         for (r, row) in block.chunks_mut(d.max(1)).enumerate() {
             let i = task * ROWS_PER_TASK + r;

@@ -22,7 +22,7 @@ fn beside<E: Storage>(x: &FlexTensor, bounds: &FlexTensor) -> FlexTensor {
     let of_pieces = of_columns.flat_map(|ends| ends.windows(2));
     let of_pieces: Vec<[f32; 2]> = of_pieces.map(|ends| [ends[0], inverse(ends[1] - ends[0])]).collect();
     let (xs, wide) = (flex::slice::<E>(x), width + pieces);
-    flex::by_task::<E>(None, [rows, wide], wide, |task, block| {
+    flex::by_task::<E>(None, [rows, wide], wide, &|task, block| {
         let (mut room, mut shares) = (vec![0f32; width], vec![0f32; pieces]);
         for (r, out) in block.chunks_mut(wide.max(1)).enumerate() {
             let row = task * ROWS_PER_TASK + r;

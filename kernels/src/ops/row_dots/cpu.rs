@@ -41,7 +41,7 @@ impl RowDotsBackend for Flex {
 fn forward<E: Storage>(x: &FlexTensor, vectors: &FlexTensor) -> FlexTensor {
     let (rows, d, count) = (x.shape()[0], x.shape()[1], vectors.shape()[0]);
     let (xs, vs) = (flex::slice::<E>(x), flex::slice::<f32>(vectors));
-    flex::by_task::<f32>(None, [rows, count], count * d, |task, block| {
+    flex::by_task::<f32>(None, [rows, count], count * d, &|task, block| {
         let some = block.len() / count;
         let (xs, ids) = (&xs[task * ROWS_PER_TASK * d..][..some * d], &IN_ORDER[..some]);
         let mut dots = [0f32; ROWS_PER_TASK];
@@ -55,7 +55,7 @@ fn forward<E: Storage>(x: &FlexTensor, vectors: &FlexTensor) -> FlexTensor {
 fn gradient<E: Storage>(g: &FlexTensor, vectors: &FlexTensor, accumulate_into: Option<FlexTensor>) -> FlexTensor {
     let (rows, count, d) = (g.shape()[0], g.shape()[1], vectors.shape()[1]);
     let (gs, vs) = (flex::slice::<f32>(g), flex::slice::<f32>(vectors));
-    flex::by_task::<E>(accumulate_into, [rows, d], count * d, |task, block| {
+    flex::by_task::<E>(accumulate_into, [rows, d], count * d, &|task, block| {
         let mut sum = vec![0f32; d];
         for (r, row) in block.chunks_mut(d.max(1)).enumerate() {
             let i = task * ROWS_PER_TASK + r;

@@ -34,7 +34,7 @@ fn forward<E: Storage>(
     let nodes = to.as_ref().map(|t| flex::ids(&t.rows));
     let place = from.as_ref().map(|f| flex::ids(&f.position));
     let adds = accumulate_into.is_some();
-    flex::by_task::<E>(accumulate_into, [len, d], 2 * d, |task, block| {
+    flex::by_task::<E>(accumulate_into, [len, d], 2 * d, &|task, block| {
         let (mut sum, mut scratch) = (vec![0f32; d], vec![0f32; d]);
         for (r, row) in block.chunks_mut(d.max(1)).enumerate() {
             let k = task * ROWS_PER_TASK + r;

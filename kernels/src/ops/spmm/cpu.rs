@@ -117,7 +117,7 @@ fn forward<E: Storage>(
         E::narrow(acc, out_row);
     };
     // Rows have ten entries or so at least, else they cost little.
-    flex::by_task::<E>(accumulate_into, [rows, d], 10 * d, |task, block| {
+    flex::by_task::<E>(accumulate_into, [rows, d], 10 * d, &|task, block| {
         let node = |r: usize| row_entries.node(task * ROWS_PER_TASK + r);
         let ids = |r: usize| row_entries.entries_ahead(node(r));
         if plain && bare {
@@ -173,7 +173,7 @@ fn group_sums<E: Storage>(
     let mut out = flex::target::<E>(accumulate_into, [num_rows, d]);
     let values = flex::slice_mut::<E>(&mut out);
     let fewest = flex::at_least(ROWS_PER_TASK * 2 * d);
-    let (sums, _) = in_blocks::<E, _>(groups.num_groups * d, (ROWS_PER_TASK * d).max(1), fewest, |task, block| {
+    let (sums, _) = in_blocks::<E, _>(groups.num_groups * d, (ROWS_PER_TASK * d).max(1), fewest, &|task, block| {
         let (mut acc, mut scratch) = (vec![0f32; d], vec![0f32; d]);
         for (r, sum) in block.chunks_mut(d.max(1)).enumerate() {
             let g = task * ROWS_PER_TASK + r;

@@ -80,12 +80,12 @@ impl<'a, T: Element> UnwrittenBlock<'a, T> {
 }
 
 /// What `make` leaves in blocks of `block` of `len` elements, zeros before, and what it returns for each, by block; a
-/// thread takes `fewest` blocks at least.
+/// thread takes `fewest` blocks at least. Of any `make` it is one function: what divides the work is long to compile.
 pub(crate) fn in_blocks<T: Element, R: Send>(
     len: usize,
     block: usize,
     fewest: usize,
-    make: impl Fn(usize, &mut [T]) -> R + Send + Sync,
+    make: &(dyn Fn(usize, &mut [T]) -> R + Sync),
 ) -> (Vec<T>, Vec<R>) {
     let mut values = Unwritten::new(len, block);
     let blocks = values.blocks().with_min_len(fewest).enumerate();
@@ -134,7 +134,7 @@ mod tests {
     #[test]
     fn blocks_are_zero_before_they_are_made_and_keep_their_order() {
         for (len, block) in [(0, 3), (1, 4), (1000, 7), (HUGE_PAGE / 2 + 1, 1 << 12)] {
-            let (values, firsts) = in_blocks::<f32, _>(len, block, 1, |k, block| {
+            let (values, firsts) = in_blocks::<f32, _>(len, block, 1, &|k, block| {
                 assert!(block.iter().all(|&v| v == 0.0));
                 block.iter_mut().enumerate().for_each(|(at, v)| *v = at as f32);
                 k
