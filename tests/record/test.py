@@ -14,7 +14,7 @@ import record
 HERE = pathlib.Path(__file__).resolve().parent
 PROGRAMS = {
     "suite": """if [[ $1 == --list ]]; then
-printf '%s: test\\n' cpu::spmm::sums cuda::spmm::sums cuda::trees::rows::{a,b,c,d,e,f,g} vulkan::spmm::sums
+printf '%s: test\\n' cpu::spmm::sums cuda::spmm::sums cuda::trees::rows::{a,b,c,d,e,f,g} cuda::uploads::{a,b,c} vulkan::spmm::sums
 else echo "on GPU $CUDA_VISIBLE_DEVICES."; [[ $2 == "$FAILS" ]] && bad=1; echo "test result: ok. 2 passed; ${bad:-0} failed; 1 ignored; 9 filtered out"; fi
 exit ${bad:-0}""",
     "devices-0123": """if [[ $1 == --list ]]; then printf '%s: test\\n' report::page cuda::training::ends vulkan::training::ends
@@ -75,10 +75,11 @@ class Records(unittest.TestCase):
         self.assertEqual(said.returncode, 0, said.stdout + said.stderr)
         found = json.loads(self.file.read_text())
         self.assertTrue(found["passed"])
-        self.assertEqual(found["totals"]["cuda tests_passed"], 5)
+        self.assertEqual(found["totals"]["cuda tests_passed"], 7)
         self.assertEqual(found["totals"]["memcheck findings"], 0)
-        # A process for each of seven.
-        self.assertEqual(found["totals"]["memcheck tests_passed"], 16)
+        # A process for each of seven and of three; initcheck leaves the three out.
+        for tool, passed in [("memcheck", 22), ("racecheck", 22), ("initcheck", 16)]:
+            self.assertEqual(found["totals"][f"{tool} tests_passed"], passed)
         self.assertEqual(found["machines"][0]["driver"], "570.1")
         command = "git ls-files kernels Cargo.lock | LC_ALL=C sort | xargs sha256sum | sha256sum"
         digest = subprocess.run(command, shell=True, cwd=self.root, capture_output=True, text=True).stdout.split()[0]

@@ -330,7 +330,7 @@ fn what_comes_later_changes_no_bit_of_a_row<B: GraphBackend>(device: &B::Device)
 }
 
 fn layers_of_spans_in_chunks<B: GraphBackend>(device: &B::Device) {
-    check_layers::<B>(|f| f.num_rows / 4 + 1, device);
+    check_layers::<B>(|f| f.num_rows / 2 + 1, device);
 }
 
 fn layers_of_spans_in_one_chunk<B: GraphBackend>(device: &B::Device) {
