@@ -47,7 +47,7 @@ impl Neighbourhood<'_> {
     ///
     /// # Errors
     /// What `sink` returns; [`Error::Data`] for a value that is too large for the storage or a graph that the kernels
-    /// cannot index; [`Error::Device`] when the device fails.
+    /// cannot index; [`Error::DeviceFailed`] when the device fails.
     ///
     /// # Panics
     /// If [`Execution::columns`] is 0 or [`Execution::dtype`] is neither f32 nor f16.

@@ -150,7 +150,8 @@ impl Booster {
     ///
     /// # Errors
     /// As [`Booster::fit`]; [`Error::Data`](crate::Error::Data) for more rows or bins than a device numbers;
-    /// [`Error::Device`](crate::Error::Device) for one without double precision or that fails.
+    /// [`Error::Device`](crate::Error::Device) for one without double precision;
+    /// [`Error::DeviceFailed`](crate::Error::DeviceFailed) for one that fails.
     pub fn fit_on<B: TreeBackend>(
         data: &Dataset,
         fit: Fit,

@@ -289,8 +289,8 @@ fn as_dtype<R: CubeRuntime>(tensor: CubeTensor<R>, dtype: DType) -> CubeTensor<R
     if tensor.dtype == dtype { tensor } else { cast(tensor, dtype) }
 }
 
-/// A product without tensor cores, which takes any widths and runs on every device. It names its two kernels: the choice
-/// by name that cubek and Burn's own `matmul` have brings twenty, a fifth of what this crate takes to compile.
+/// A product without tensor cores, which takes any widths and runs on every device. It names its two kernels: with
+/// cubek's choice by `Strategy`, or Burn's `matmul`, twenty are compiled into this crate.
 fn launch_units<R: CubeRuntime>(lhs: &CubeTensor<R>, rhs: &CubeTensor<R>, out: &CubeTensor<R>) {
     let dtype = out.dtype.into();
     let mut elems = MatmulElems::from_globals(&MatmulGlobalElems { lhs: dtype, rhs: dtype, out: dtype });
