@@ -22,7 +22,7 @@ use graphsieve::train::task::Task;
 use graphsieve::train::tasks::class_loss::cross_entropy;
 use graphsieve::train::tasks::classifier::Classifier;
 use graphsieve_kernels::on_every_backend;
-use graphsieve_kernels::testing::harness::{Requirement, Trial};
+use graphsieve_kernels::testing::harness::{Requirement, Trial, hardware};
 use graphsieve_kernels::{GraphBackend, RowIndex, gather_rows};
 use ndarray::{Array1, Array2, Ix1, Ix2};
 use ndarray_npy::{NpzWriter, ReadNpyExt, WritableElement};
@@ -38,8 +38,8 @@ pub fn trials() -> Vec<Trial> {
         one_batch_of_all_neighbours_has_the_loss_and_gradients_of_the_whole_graph,
         class_logits_layer_by_layer_are_those_of_the_whole_graph,
         half_precision_is_close_to_single(half),
-        sampled_neighbours_estimate_the_sum_over_all_of_them,
-        draws_by_weight_estimate_weighted_sums_and_means_over_all_neighbours,
+        sampled_neighbours_estimate_the_sum_over_all_of_them(hardware),
+        draws_by_weight_estimate_weighted_sums_and_means_over_all_neighbours(hardware),
         a_batch_by_weight_of_all_neighbours_has_the_logits_of_the_whole_graph,
         an_edge_of_weight_two_is_that_edge_twice,
     );

@@ -87,6 +87,23 @@ impl Device {
     }
 }
 
+/// That no software driver compiles the kernels of `B`: of trials with many that put together what others, which run
+/// everywhere, look at one by one.
+pub fn hardware<B: 'static>() -> Requirement {
+    Requirement { name: "hardware", demand: "GRAPHSIEVE_REQUIRE_HARDWARE", probe: hardware_compiles::<B> }
+}
+
+fn hardware_compiles<B: 'static>() -> Result<(), String> {
+    #[cfg(feature = "vulkan")]
+    if std::any::TypeId::of::<B>() == std::any::TypeId::of::<crate::Vulkan>() {
+        let adapter = crate::device::probe_vulkan()?;
+        if !adapter.hardware {
+            return Err(format!("{} takes long to compile many kernels", adapter.name));
+        }
+    }
+    Ok(())
+}
+
 /// Lets the threads that are there already have the processor first, once that of the device is one of them.
 ///
 /// CubeCL's queue holds 32 tasks. While a software driver compiles a kernel it is full, and the thread of the trials

@@ -4,7 +4,7 @@ use std::panic::AssertUnwindSafe;
 
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
-use graphsieve_kernels::testing::harness::Trial;
+use graphsieve_kernels::testing::harness::{Trial, hardware};
 use graphsieve_kernels::testing::pairs::{gatv2 as oracle_of, gatv2_grad, gatv2_grad_magnitude};
 use graphsieve_kernels::testing::{
     Dtype, Fixture, PairInput, assert_close, assert_close_at_scale, fixtures, oracle, probe, span_fixtures, values_in,
@@ -23,12 +23,14 @@ pub fn trials() -> Vec<Trial> {
         "gatv2";
         pairs_match_the_oracle_on_every_fixture,
         pairs_match_the_oracle_for_every_shape,
+        pairs_match_the_oracle_for_more_shapes(hardware),
         pairs_match_the_oracle_between_selected_nodes,
         pairs_match_the_oracle_on_spans,
         the_order_of_edges_changes_nothing_but_rounding,
         a_repeated_forward_pass_gives_the_same_gradients,
         one_gradient_alone_is_that_of_all,
         a_layer_in_chunks_is_its_operators,
+        a_layer_of_many_heads_in_chunks_is_its_operators(hardware),
         scores_may_be_huge,
         pairs_of_another_shape_are_refused_by_name,
     )
@@ -202,23 +204,29 @@ pub fn pairs_match_the_oracle_on_every_fixture<B: GraphBackend>(device: &B::Devi
 }
 
 fn pairs_match_the_oracle_for_every_shape<B: GraphBackend>(device: &B::Device) {
+    check_shapes::<B>(
+        &[
+            (1, 128, 4),
+            (1, 31, 16),
+            // Heads that span slots of all lanes, some lanes, one lane, and what fits none of these.
+            (4, 64, 2),
+            (2, 16, 5),
+            (40, 1, 1),
+            (5, 7, 0),
+            // More than the registers hold: a few heads at a time.
+            (6, 48, 16),
+        ],
+        device,
+    );
+}
+
+fn pairs_match_the_oracle_for_more_shapes<B: GraphBackend>(device: &B::Device) {
+    check_shapes::<B>(&[(1, 1, 0), (1, 200, 3), (1, 33, 0), (3, 24, 8), (2, MAX_V2_CHANNELS, 2)], device);
+}
+
+fn check_shapes<B: GraphBackend>(shapes: &[(usize, usize, usize)], device: &B::Device) {
     let f = Fixture::power_law(8, 60);
-    for shape in [
-        (1, 1, 0),
-        (1, 128, 4),
-        (1, 200, 3),
-        (1, 31, 16),
-        (1, 33, 0),
-        // Heads that span slots of all lanes, some lanes, one lane, and what fits none of these.
-        (4, 64, 2),
-        (2, 16, 5),
-        (40, 1, 1),
-        (3, 24, 8),
-        (5, 7, 0),
-        // More than the registers hold: a few heads at a time.
-        (6, 48, 16),
-        (2, MAX_V2_CHANNELS, 2),
-    ] {
+    for &shape in shapes {
         check::<B>(&f, shape, (Dtype::F32, Dropped::Both), device);
     }
 }
@@ -313,12 +321,21 @@ fn one_gradient_alone_is_that_of_all<B: GraphBackend>(device: &B::Device) {
 
 /// Attention behind a projection of the destinations, beside their own rows, by chunks of several sizes.
 fn a_layer_in_chunks_is_its_operators<B: GraphBackend>(device: &B::Device) {
+    // One of them has no values of edges.
+    check_chunks::<B>(&[((2, 4, 3), false), ((2, 4, 0), true), ((2, 6, 2), true)], device);
+}
+
+/// More than the registers hold.
+fn a_layer_of_many_heads_in_chunks_is_its_operators<B: GraphBackend>(device: &B::Device) {
+    check_chunks::<B>(&[((6, 48, 16), false)], device);
+}
+
+fn check_chunks<B: GraphBackend>(cases: &[((usize, usize, usize), bool)], device: &B::Device) {
     let f = Fixture::random(15, 40, 40, 400);
     let lists = node_lists(f.num_rows);
     let whole = csr_of::<Ad<B>>(&f, device);
     let input = 6;
-    // One of them has more heads than the registers hold, one no values of edges.
-    for (shape, selected) in [((2, 4, 3), false), ((2, 4, 0), true), ((6, 48, 16), false), ((2, 6, 2), true)] {
+    for &(shape, selected) in cases {
         let (heads, channels, columns) = shape;
         let width = heads * channels;
         let set = |list: &[u32]| selected.then(|| NodeSet::<Ad<B>>::new(list, f.num_rows, device));

@@ -4,7 +4,7 @@
 use std::panic::AssertUnwindSafe;
 
 use burn::tensor::{DType, Int, Tensor, TensorData};
-use graphsieve_kernels::testing::harness::Trial;
+use graphsieve_kernels::testing::harness::{Trial, hardware};
 use graphsieve_kernels::testing::pairs::{angles_grad, gatv2 as oracle_of, gatv2_grad, gatv2_grad_magnitude};
 use graphsieve_kernels::testing::{
     Dtype, EdgeInput, Fixture, PairInput, Rng, assert_close, assert_close_at_scale, fixtures, oracle, probe,
@@ -26,6 +26,7 @@ pub fn trials() -> Vec<Trial> {
         ages_match_the_oracle_between_selected_nodes,
         ages_of_nodes_match_the_oracle_on_spans,
         ages_in_chunks_are_those_of_the_operator,
+        ages_of_many_heads_in_chunks_are_those_of_the_operator(hardware),
         ages_that_do_not_fit_are_refused_by_name,
     )
 }
@@ -299,10 +300,18 @@ fn ages_of_nodes_match_the_oracle_on_spans<B: GraphBackend>(device: &B::Device) 
 
 /// Behind a projection of the destinations that changes nothing.
 fn ages_in_chunks_are_those_of_the_operator<B: GraphBackend>(device: &B::Device) {
+    check_chunks::<B>(&[((2, 4), BOTH), ((2, 4), OF_NODES)], device);
+}
+
+/// More than the registers hold.
+fn ages_of_many_heads_in_chunks_are_those_of_the_operator<B: GraphBackend>(device: &B::Device) {
+    check_chunks::<B>(&[((2, 192), BOTH)], device);
+}
+
+fn check_chunks<B: GraphBackend>(cases: &[((usize, usize), Carries)], device: &B::Device) {
     let f = Fixture::random(17, 40, 30, 300);
     let csr = csr_of::<Ad<B>>(&f, device);
-    // The last has more heads than the registers hold.
-    for (shape, carries) in [((2, 4), BOTH), ((2, 4), OF_NODES), ((2, 192), BOTH)] {
+    for &(shape, carries) in cases {
         let width = shape.0 * shape.1;
         let case = Case::new(&f, [f.num_rows, f.num_cols], shape, (carries, Dtype::F32), 100);
         let config = GatConfig { attention_dropout: Some(half_weightless().0), ..Default::default() };

@@ -4,7 +4,7 @@ use std::panic::AssertUnwindSafe;
 
 use burn::tensor::{DType, Tensor};
 use graphsieve_kernels::testing::Dtype;
-use graphsieve_kernels::testing::harness::{Requirement, Trial};
+use graphsieve_kernels::testing::harness::{Requirement, Trial, hardware};
 use graphsieve_kernels::{GraphBackend, row_dots};
 
 use crate::support::turns;
@@ -13,9 +13,9 @@ use crate::{
     support,
 };
 
-/// A module of trials per type.
+/// A module of trials per type, and what they need besides.
 macro_rules! in_both_types {
-    ($($name:ident: $check:expr;)+) => {
+    ($($name:ident $(($need:ident))?: $check:expr;)+) => {
         mod f16 {
             use super::*;
             fn stored<B: GraphBackend>() -> Requirement {
@@ -24,7 +24,7 @@ macro_rules! in_both_types {
             }
             $(fn $name<B: GraphBackend>(device: &B::Device) { ($check)(Dtype::F16, device) })+
             pub fn trials() -> Vec<Trial> {
-                graphsieve_kernels::on_every_backend!("f16"; $($name(stored)),+)
+                graphsieve_kernels::on_every_backend!("f16"; $($name(stored $(, $need)?)),+)
             }
         }
         mod bf16 {
@@ -35,7 +35,7 @@ macro_rules! in_both_types {
             }
             $(fn $name<B: GraphBackend>(device: &B::Device) { ($check)(Dtype::Bf16, device) })+
             pub fn trials() -> Vec<Trial> {
-                graphsieve_kernels::on_every_backend!("bf16"; $($name(stored)),+)
+                graphsieve_kernels::on_every_backend!("bf16"; $($name(stored $(, $need)?)),+)
             }
         }
     };
@@ -52,7 +52,7 @@ fn stored<B: GraphBackend>(dtype: Dtype) -> Result<(), String> {
 in_both_types! {
     spmm: spmm::check_half::<B>;
     gspmm: messages::check_half_gspmm::<B>;
-    spans: spans::check::<B>;
+    spans(hardware): spans::check::<B>;
     gsddmm: messages::check_half_gsddmm::<B>;
     segment_reduce: messages::check_segments::<B>;
     edge_softmax: |dtype, device| attention::check_edge_softmax::<B>(&[1, 8], dtype, device);
@@ -67,16 +67,16 @@ in_both_types! {
     pair_dot: |dtype, device| dense::check_pair_dot::<B>(&[31, 128], dtype, device);
     gather_rows: |dtype, device| dense::check_gather::<B>(&[33, 128], dtype, device);
     linear: |dtype, device| dense::check_half_linear::<B>([dtype; 2], device);
-    linear_of_f32_weights: |dtype, device| dense::check_half_linear::<B>([dtype, Dtype::F32], device);
+    linear_of_f32_weights(hardware): |dtype, device| dense::check_half_linear::<B>([dtype, Dtype::F32], device);
     combine: dense::check_half_combine::<B>;
     gradient_of_a_bias: sums::check_half_bias::<B>;
     normalise_rows: |dtype, device| dense::check_normalised::<B>(&[31, 128], dtype, device);
     row_dots: |dtype, device| dense::check_row_dots::<B>(&[(500, 128, 2), (193, 31, 5)], dtype, device);
     select_rows: |dtype, device| selection::check_selected::<B>(&[128, 5], dtype, device);
-    restricted_spmm_and_attend: |dtype, device| selection::check_restrictions::<B>(&[(1, 1), (3, 3)], dtype, device);
+    restricted_spmm_and_attend(hardware): |dtype, device| selection::check_restrictions::<B>(&[(1, 1), (3, 3)], dtype, device);
     values_of_self_loops: self_loops::check_values::<B>;
-    sums_over_several_operators: |dtype, device| passes::check_sums::<B>(turns, 33, dtype, device);
-    sums_over_several_attentions: |dtype, device| sums::check_sums::<B>(turns, 34, dtype, device);
+    sums_over_several_operators(hardware): |dtype, device| passes::check_sums::<B>(turns, 33, dtype, device);
+    sums_over_several_attentions(hardware): |dtype, device| sums::check_sums::<B>(turns, 34, dtype, device);
 }
 
 /// That the device has no bf16.
