@@ -1,7 +1,6 @@
 //! Choice of the compute device at run time. What was built in (`cuda`, `vulkan`) is decided here and nowhere else.
 
 use std::fmt;
-use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -249,7 +248,7 @@ pub(crate) fn keep_compiled_kernels(index: usize) {
 #[cfg(any(feature = "cuda", feature = "vulkan"))]
 fn keep_compiled_in(folder: &str) {
     let cache = std::env::var_os("XDG_CACHE_HOME")
-        .map(PathBuf::from)
+        .map(std::path::PathBuf::from)
         .filter(|path| path.is_absolute())
         .or_else(|| std::env::home_dir().map(|home| home.join(".cache")));
     let build = std::env::current_exe().and_then(|program| program.metadata()).ok().and_then(|program| {
