@@ -220,7 +220,8 @@ fn name_of(run: &RunDir, bundle: Option<&Bundle>) -> String {
 }
 
 thread_local! {
-    /// A pool of this thread alone, where it is none of another pool.
+    /// A pool of this thread alone, where it is none of another pool. Rayon never frees such a pool, seven kilobytes for
+    /// each thread that ends: it is made for threads that score as long as the process runs.
     static ALONE: Option<ThreadPool> = ThreadPoolBuilder::new().num_threads(1).use_current_thread().build().ok();
 }
 
