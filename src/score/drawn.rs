@@ -1,14 +1,15 @@
 //! Scores from drawn parts of a graph, as a server gives them: what a user checks a server with.
 
-use std::thread;
+use std::{io, thread};
 
 use graphsieve_kernels::GraphBackend;
 use ndarray::Array2;
+use rayon::ThreadPoolBuilder;
 
 use super::model::check_unused;
 use super::{Computed, Prepared, ScoreOptions, Scores};
 use crate::config::RunConfig;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::graph::{Dataset, Features};
 use crate::live::{Draw, Independent, Live, Makes, NodeKey};
 
@@ -53,8 +54,11 @@ pub fn compute_drawn<B: GraphBackend>(
         Ok(prepared.scores(&parts, &refreshed)?.concat())
     };
     let threads = thread::available_parallelism().map_or(1, usize::from);
-    let of_thread =
-        |first: usize| batches.iter().skip(first).step_by(threads).map(of_batch).collect::<Result<Vec<Vec<f32>>>>();
+    let of_thread = |first: usize| -> Result<Vec<Vec<f32>>> {
+        let alone = ThreadPoolBuilder::new().num_threads(1).build().map_err(io::Error::other);
+        let alone = alone.map_err(|fault| Error::io("a thread", "start", fault))?;
+        alone.install(|| batches.iter().skip(first).step_by(threads).map(of_batch).collect())
+    };
     let of_threads = thread::scope(|scope| {
         let of_thread = &of_thread;
         let started: Vec<_> = (0..threads).map(|first| scope.spawn(move || of_thread(first))).collect();

@@ -4,7 +4,6 @@ use std::path::Path;
 use std::sync::Arc;
 
 use graphsieve_kernels::GraphBackend;
-use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use super::explain::Explanation;
 use super::explain::names::Names;
@@ -28,9 +27,9 @@ const DIGITS: usize = 12;
 
 /// The model of a run, read once, that scores parts of a graph.
 ///
-/// Threads share it: what it holds is only read, and each of them computes on its own processor, without a hand from
-/// the threads of `rayon`, which take longer to wake up than a part takes. So one batch takes one core, and as many are
-/// scored at a time as threads ask.
+/// Threads share it: what it holds is only read. It computes with the threads of `rayon`'s pool that it is called in.
+/// These take longer to wake up than a part takes, so that a pool of one thread for each that asks is best: one batch
+/// takes one core.
 pub struct Prepared<B: GraphBackend> {
     /// The members of an ensemble, or one model.
     models: Vec<Box<dyn PartModel<B>>>,
@@ -123,9 +122,7 @@ impl<B: GraphBackend> Prepared<B> {
     }
 
     /// Reads or makes what is made for all nodes of `dataset` at once: embeddings of Stage 1, as `score` takes them,
-    /// and the labels that the model reads. [`Part::refreshed`] is then by the numbers of this `dataset`. The threads
-    /// of the pool that this is called in work at it, while parts are scored as before: a thread that has scored parts
-    /// is alone.
+    /// and the labels that the model reads. [`Part::refreshed`] is then by the numbers of this `dataset`.
     ///
     /// # Errors
     /// As for [`open`](Self::open).
@@ -145,7 +142,7 @@ impl<B: GraphBackend> Prepared<B> {
         if parts.is_empty() {
             return Ok(Vec::new());
         }
-        let scores = on_one_core(|| self.of_all_parts(parts, refreshed))?;
+        let scores = self.of_all_parts(parts, refreshed)?;
         let mut left = scores.into_iter();
         Ok(parts.iter().map(|part| left.by_ref().take(part.targets.len()).collect()).collect())
     }
@@ -177,19 +174,17 @@ impl<B: GraphBackend> Prepared<B> {
     /// For a target that there is not.
     pub fn explain(&self, part: &Part, refreshed: &Refreshed, target: usize) -> Result<Explanation> {
         let (model, all, node) = (&self.models[0], &refreshed.0[0], part.targets[target]);
-        on_one_core(|| {
-            let one = Part { targets: vec![node], ..part.clone() };
-            let score = model.scores(&one, all)?[0];
-            // What is around it is cut somewhere: others have no score here.
-            let mut scores = vec![f32::NAN; part.dataset.graph.num_nodes()];
-            scores[node as usize] = score;
-            let probability = self.calibrations[0].as_ref().and_then(|calibration| calibration.probability(score));
-            let mut explained = model.explain(part, all, &Names::new(&part.dataset, &scores), node, probability)?;
-            if let (Some(tables), Some(features)) = (&self.tables, &part.dataset.features) {
-                explained.add_written(tables, tables.columns(), &features.row(node as usize).collect::<Vec<_>>());
-            }
-            Ok(explained)
-        })
+        let one = Part { targets: vec![node], ..part.clone() };
+        let score = model.scores(&one, all)?[0];
+        // What is around it is cut somewhere: others have no score here.
+        let mut scores = vec![f32::NAN; part.dataset.graph.num_nodes()];
+        scores[node as usize] = score;
+        let probability = self.calibrations[0].as_ref().and_then(|calibration| calibration.probability(score));
+        let mut explained = model.explain(part, all, &Names::new(&part.dataset, &scores), node, probability)?;
+        if let (Some(tables), Some(features)) = (&self.tables, &part.dataset.features) {
+            explained.add_written(tables, tables.columns(), &features.row(node as usize).collect::<Vec<_>>());
+        }
+        Ok(explained)
     }
 
     /// The probability that a score means, as the calibration of the run tells it.
@@ -217,17 +212,6 @@ fn name_of(run: &RunDir, bundle: Option<&Bundle>) -> String {
     let files: Vec<&str> = bundle.files.values().map(|file| file.sha256.as_str()).collect();
     let digest = digest::of_bytes(files.join(" ").as_bytes());
     format!("{name} {}", digest.chars().filter(char::is_ascii_hexdigit).take(DIGITS).collect::<String>())
-}
-
-thread_local! {
-    /// A pool of this thread alone, where it is none of another pool. Rayon never frees such a pool, seven kilobytes for
-    /// each thread that ends: it is made for threads that score as long as the process runs.
-    static ALONE: Option<ThreadPool> = ThreadPoolBuilder::new().num_threads(1).use_current_thread().build().ok();
-}
-
-/// Runs `work` on this thread without others that `rayon` has: they would take longer to wake up than the work takes.
-fn on_one_core<T>(work: impl FnOnce() -> T) -> T {
-    ALONE.with(|_| work())
 }
 
 #[cfg(test)]

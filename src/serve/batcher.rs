@@ -7,6 +7,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
+use rayon::ThreadPoolBuilder;
 use tokio::sync::oneshot;
 use tokio::time::timeout_at;
 
@@ -33,7 +34,8 @@ pub(super) struct Answered<A> {
     pub batch: usize,
 }
 
-/// A bounded queue and its threads. They end when it is closed and everything is done.
+/// A bounded queue and its threads, each the only one of a pool of `rayon`: a batch wakes no other. They end when it is
+/// closed and everything is done.
 pub(super) struct Batcher<J, A> {
     shared: Arc<Shared<J, A>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -71,11 +73,15 @@ impl<J: Send + 'static, A: Send + 'static> Batcher<J, A> {
         let shared = Arc::new(Shared { batching, queue: Mutex::new(queue), changed: Condvar::new() });
         let work = Arc::new(work);
         let start = |number: usize| {
-            let (shared, work) = (shared.clone(), work.clone());
-            thread::Builder::new().name(format!("{name}-{number}")).spawn(move || {
-                while let Some(batch) = shared.take() {
-                    shared.run(batch, work.as_ref());
-                }
+            let (shared, work, name) = (shared.clone(), work.clone(), format!("{name}-{number}"));
+            let builder = ThreadPoolBuilder::new().num_threads(1);
+            let alone = builder.thread_name(move |_| name.clone()).build().map_err(std::io::Error::other)?;
+            thread::Builder::new().spawn(move || {
+                alone.install(|| {
+                    while let Some(batch) = shared.take() {
+                        shared.run(batch, work.as_ref());
+                    }
+                })
             })
         };
         let threads = (0..batching.threads).map(start).collect::<std::io::Result<_>>()?;

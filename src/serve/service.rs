@@ -508,7 +508,7 @@ impl<B: GraphBackend> Engine for Service<B> {
         if let Some(node) = some_node(&base).filter(|_| self.live.is_refreshed())
             && let Ok(part) = self.live.part(&[node], &[], &self.draw(&model, true))
         {
-            model.prepared.scores(&[part], &model.refreshed)?;
+            self.threads.install(|| model.prepared.scores(&[part], &model.refreshed))?;
         }
         let name = model.prepared.name().to_owned();
         self.take_over(model);
