@@ -397,7 +397,11 @@ impl FromStr for Request {
                 index.parse().map(Request::Cuda).map_err(|_| malformed("the first CUDA device is cuda:0".into()))
             }
             _ => {
-                let nearest = nearest_name(text, NAMES).map(|nearest| format!("did you mean {nearest}? "));
+                let nearest = match text {
+                    "gpu" => Some("cuda or vulkan"),
+                    _ => nearest_name(text, NAMES),
+                };
+                let nearest = nearest.map(|nearest| format!("did you mean {nearest}? "));
                 let nearest = nearest.unwrap_or_default();
                 Err(malformed(format!("{nearest}`graphsieve info` lists the devices of this machine")))
             }
@@ -515,7 +519,13 @@ mod tests {
 
     #[test]
     fn another_word_is_a_usage_error_with_the_nearest_name() {
-        for (request, nearest) in [("Cuda", "cuda?"), ("vulcan", "vulkan?"), ("cpu:1", "cpu?"), ("", "did you mean")] {
+        for (request, nearest) in [
+            ("Cuda", "cuda?"),
+            ("vulcan", "vulkan?"),
+            ("gpu", "cuda or vulkan?"),
+            ("cpu:1", "cpu?"),
+            ("", "did you mean"),
+        ] {
             let error = choose(request).unwrap_err();
             assert!(matches!(error, Error::Usage { .. }), "{error}");
             assert!(error.to_string().contains(nearest), "{error}");

@@ -32,6 +32,8 @@ use crate::error::{Error, Result};
 use crate::timing::timed;
 
 pub(super) const LABELS_FILE: &str = "labels.npy";
+const ADD_LABELS: &str =
+    "name the column of the labels, `label = \"COLUMN\"` in [[nodes]], and import the tables again; or add labels.npy";
 const IDS_FILE: &str = "node_id_mappings.json";
 pub(super) const CLASSES_FILE: &str = "classes.npy";
 pub(super) const MASKS_FILE: &str = "masks.npy";
@@ -219,10 +221,7 @@ impl Dataset {
     pub fn binary_labels(&self, path: &Path) -> Result<&Labels> {
         self.labels.as_ref().ok_or_else(|| match &self.classes {
             Some(classes) => npz::not_binary(path, classes),
-            None => {
-                let help = "Stage 2 learns from labels; add labels.npy to the data directory";
-                Error::format(path, LABELS_FILE, "labelled nodes", "no such file", help)
-            }
+            None => Error::format(path, LABELS_FILE, "labelled nodes", "no such file", ADD_LABELS),
         })
     }
 
@@ -234,10 +233,7 @@ impl Dataset {
         match (&self.classes, &self.labels) {
             (Some(classes), _) => Ok(Cow::Borrowed(classes)),
             (None, Some(labels)) => Ok(Cow::Owned(Classes::of_labels(labels, self.graph.num_nodes()))),
-            (None, None) => {
-                let help = "node classification learns from labels; add labels.npy, or give an .npz file";
-                Err(Error::format(path, LABELS_FILE, "labelled nodes", "no such file", help))
-            }
+            (None, None) => Err(Error::format(path, LABELS_FILE, "labelled nodes", "no such file", ADD_LABELS)),
         }
     }
 

@@ -443,9 +443,17 @@ fn json_error(path: &Path, text: &str, source: &serde_json::Error) -> Error {
     syntax_error(path, Place::from(format!("line {}", source.line())).with_snippet(snippet), message)
 }
 
+/// Keys of a description of tables.
+const TABLES: [&str; 5] = ["nodes", "edges", "shared", "windows", "split"];
+
 /// Turns serde's message into an error; for an unknown key or value it names the nearest known one.
 fn syntax_error(path: &Path, place: Place, message: &str) -> Error {
     match UnknownName::read(message) {
+        Some(UnknownName { is_key: true, found, .. }) if TABLES.contains(&found) => {
+            let expected = "the description of a graph, or none";
+            let help = format!("import them first: graphsieve import tables {} --out DIR", path.display());
+            Error::format(path, place, expected, format!("one of tables (`{found}`)"), help)
+        }
         Some(UnknownName { is_key, found, known }) => {
             let expected = if is_key { "a known key" } else { "a known value" };
             unknown_name(path, place, expected, found, known.into_iter())

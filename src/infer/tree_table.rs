@@ -451,6 +451,11 @@ impl<B: GraphBackend> TableModel<B> {
         if is_far || reads_labels || self.by_stage2() { 0 } else { self.folds.len() }
     }
 
+    /// Layers of the models of Stage 2 that its columns read, or one.
+    pub fn layers(&self) -> usize {
+        if self.folds.is_empty() { 1 } else { TripleStreamGat::<B>::LAYERS }
+    }
+
     /// How many edges from a node the nodes are whose embeddings of Stage 1 its columns read.
     pub fn embeddings_within(&self) -> usize {
         match self.by_stage2() {

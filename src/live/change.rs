@@ -55,6 +55,9 @@ impl FromStr for NodeKey {
     }
 }
 
+/// A key whose object holds columns that are called as other keys of a row are, such as `type`.
+pub(crate) const COLUMNS: &str = "columns";
+
 /// One row that is appended: an object with `type` is a node, one with `relation` an edge.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]

@@ -104,6 +104,7 @@ impl Edges {
         self.into.push(edge.dst, number);
         let Some(moment) = edge.moment else { return self.out.push(edge.src, number) };
         self.moment.push(moment);
+        debug_assert_eq!(self.moment.len(), self.src.len(), "all edges of a relation lead into events, or none");
         let place = |&known: &u32| (self.moment[known as usize], self.dst[known as usize]) < (moment, edge.dst);
         let at = self.out.get(edge.src).partition_point(place);
         self.out.insert(edge.src, at, number);

@@ -428,7 +428,8 @@ fn set_label(state: &mut State, node: &NodeKey, label: u8, known: i64) -> Result
         let changed = state.derived.label(&event.at(), label, known);
         let view = View { state, overlay: None };
         if let Some(first) = changed.iter().map(|&(node_type, local)| view.time(node_type, local)).min() {
-            state.made.keep_until(first);
+            // The columns of the first one have changed as well.
+            state.made.keep_until(first.saturating_sub(1));
             state.make_stale(&changed);
         }
     }

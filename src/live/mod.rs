@@ -54,6 +54,7 @@ mod tests;
 mod view;
 mod walk;
 
+pub(crate) use change::COLUMNS;
 pub use change::{Change, EdgeChange, NodeChange, NodeKey};
 pub use columns::Columns;
 pub use derived::{Derived, EdgeAt, EventAt, Independent, Rebaser};

@@ -349,17 +349,12 @@ impl<'a> Planner<'a, '_> {
                 continue;
             }
             let is_new = |node: &u32| !self.new_edges.contains_key(&(relation, *node, *node));
-            let own = self.added[base.ends[relation][0]].iter().map(|&at| self.plan.nodes[at].local);
+            let node_type = base.ends[relation][0];
+            let own = self.added[node_type].iter().map(|&at| self.plan.nodes[at].local);
             for node in own.filter(is_new).collect::<Vec<_>>() {
-                self.push(NewEdge {
-                    relation,
-                    src: node,
-                    dst: node,
-                    weight: None,
-                    time: None,
-                    values: &[],
-                    moment: None,
-                });
+                let moment = base.of_events[node_type].then(|| self.time(node_type, node));
+                let (src, dst) = (node, node);
+                self.push(NewEdge { relation, src, dst, weight: None, time: None, values: &[], moment });
             }
         }
     }

@@ -9,15 +9,14 @@ use half::f16;
 use half::slice::HalfFloatSliceExt;
 use serde_json::{Map, Value};
 
+use super::change::COLUMNS;
 use super::{Change, EdgeChange, EdgeRow, NodeChange, NodeRow, Row};
 use crate::data::tables::{ColumnInfo, NodeFacts, OwnEdge, RowTables, UnknownCategories};
 use crate::error::{Error, Result, nearest_name};
-use crate::graph::{Dataset, FILLING_FILE};
+use crate::graph::{Dataset, FILLING_FILE, HeteroGraph};
 
 /// Longest part of a user's value that a message repeats.
 const SHOWN: usize = 80;
-/// A key whose object holds columns that are called as other keys of a row are, such as `type`.
-const COLUMNS: &str = "columns";
 /// A key whose list holds all features, in data without a description.
 const FEATURES: &str = "features";
 
@@ -219,6 +218,16 @@ impl RowReader {
             columns: of.columns.clone(),
         };
         self.types.iter().map(of_type).chain(relations.map(of_relation)).collect()
+    }
+
+    /// By relation, as rows call it, the node types of what a row calls its source and its destination.
+    pub fn named_ends(&self, graph: &HeteroGraph) -> HashMap<String, [String; 2]> {
+        let ends = |of: &RelationRows| {
+            let relation = &graph.relations()[of.target.relation];
+            let ends = if of.target.turned { [relation.dst, relation.src] } else { [relation.src, relation.dst] };
+            ends.map(|at| self.types[at].name.clone())
+        };
+        self.relations.iter().map(|(name, of)| (name.clone(), ends(of))).collect()
     }
 
     /// By node type, the columns of its rows that name other nodes, and the types of these.

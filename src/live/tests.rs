@@ -251,6 +251,34 @@ fn append_all(live: &Live, batches: &[Vec<Row>]) {
 }
 
 #[test]
+fn an_edge_between_new_events_that_have_edges_to_themselves_is_in_the_order_of_time() {
+    let adjacency = Adjacency::new(vec![0, 1, 2], vec![0, 1], 2).unwrap();
+    let spec =
+        RelationSpec { name: "refers".into(), src: 0, dst: 0, stream: "refers".into(), primary: true, adjacency };
+    let graph = HeteroGraph::new(vec![("payment".into(), 2)], vec![spec]).unwrap();
+    let [time, known] = [vec![10, 20], vec![Events::NEVER; 2]];
+    let events = Some(Events { time, known, amount: None, value: None, alert: None });
+    let (features, ids) = (Features::from_vec(vec![f16::ONE; 4], 2, 2), IdMaps(vec![vec!["a".into(), "b".into()]]));
+    let data = Dataset { events, ..Dataset::new(graph, Some(features), None, Some(ids)) };
+    let live = Live::open(data, independent()).unwrap();
+    let of = |id: &str, time: i64| match payment(id, time) {
+        Row::Node(row) => Row::Node(NodeRow { node_type: 0, ..row }),
+        edge => edge,
+    };
+    let refers = |dst: &str| {
+        let (src, dst) = ("p1".into(), dst.into());
+        Row::Edge(EdgeRow { relation: 0, src, dst, weight: None, time: None, values: Vec::new() })
+    };
+    append_all(&live, &[vec![of("p1", 30), of("p2", 50), of("p3", 40)], vec![refers("p2")], vec![refers("p3")]]);
+    for (id, expected) in [("p2", vec!["p1", "p2"]), ("p3", vec!["p1", "p3"])] {
+        let part = live.part(&[key(&format!("payment:{id}"))], &[], &Draw { hops: 1, ..whole() }).unwrap();
+        let mut names: Vec<_> = part.within(1).into_iter().map(|node| part.dataset.id_of(node).into_owned()).collect();
+        names.sort();
+        assert_eq!(names, expected);
+    }
+}
+
+#[test]
 fn parts_are_those_of_all_rows_at_once_whatever_was_appended_and_compacted_when() {
     for seed in 0..12 {
         let batches = batches(seed, 14);

@@ -9,7 +9,7 @@
 //! ```
 
 use std::fs;
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use indicatif::DecimalBytes;
@@ -17,7 +17,7 @@ use indicatif::DecimalBytes;
 use super::metrics_log::{History, MetricsLog};
 use super::provenance::{Meta, UtcTime};
 use crate::error::{Error, Result};
-use crate::graph::formats::{remove_leftovers, write_new};
+use crate::graph::formats::{atomic_write, remove_leftovers, write_new};
 use crate::graph::json::read_json;
 use crate::graph::write_directory;
 
@@ -48,10 +48,7 @@ impl RunDir {
         let stem = format!("{}-{name}", UtcTime::now().compact());
         let path = create_unique(runs, &stem, |building| {
             write_new(&building.join(CONFIG), |file| file.write_all(config.as_bytes()))?;
-            write_new(&building.join(META), |file| {
-                serde_json::to_writer_pretty(&mut *file, &meta)?;
-                file.write_all(b"\n")
-            })
+            write_new(&building.join(META), |file| write_meta(file, &meta))
         })?;
         Ok(Self { path, meta })
     }
@@ -92,6 +89,16 @@ impl RunDir {
             open.extend(directories.map(|entry| entry.path()));
         }
         Ok(run)
+    }
+
+    /// Notes in `meta.json` that this process goes on with the run, and by which command.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn gone_on_with(self) -> Result<Self> {
+        let meta = self.meta.resumed_now();
+        atomic_write(self.path.join(META), |file| write_meta(file, &meta))?;
+        Ok(Self { meta, ..self })
     }
 
     /// Removes the directory of a run that ended before anything was added to it.
@@ -199,6 +206,11 @@ impl RunDir {
         }
         Ok(text)
     }
+}
+
+fn write_meta(file: &mut impl Write, meta: &Meta) -> io::Result<()> {
+    serde_json::to_writer_pretty(&mut *file, meta)?;
+    file.write_all(b"\n")
 }
 
 fn check_name(name: &str) -> Result<()> {

@@ -360,6 +360,18 @@ impl KnownLabels {
             let (found, all) = (entries.len(), stored.labels.len());
             log::warn!("{}: has {found} of the {all} nodes whose labels the model reads", data.display());
         }
+        let folds = stored.folds.map_or(0, |folds| folds as usize);
+        let wrong = |what: &str, found: String| Error::format(&file, "known labels", what, found, HELP);
+        if stored.folds.is_some() && !(2..=MOST_PARTS).contains(&folds) {
+            return Err(wrong(&format!("2 to {MOST_PARTS} folds"), folds.to_string()));
+        }
+        let unfit = |row: &&Row| row.label > 1 || folds > 0 && row.fold as usize >= folds;
+        if let Some(Row { id, label, fold, .. }) = stored.labels.iter().find(unfit) {
+            return Err(wrong("labels 0 and 1, each of one of the folds", format!("{label} and {fold} of {id:?}")));
+        }
+        if !stored.cuts.is_sorted() {
+            return Err(wrong("cuts in the order of time", "others".into()));
+        }
         let passes = match (stored.folds, &dataset.events) {
             (Some(folds), _) => Passes::Folds(folds),
             (None, Some(events)) => Passes::Times { cuts: stored.cuts, time: events.time.clone() },

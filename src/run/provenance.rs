@@ -22,6 +22,18 @@ pub struct Meta {
     pub command: Vec<String>,
     /// Start of the run in UTC, e.g. `2026-01-31T09:30:00Z`.
     pub started: String,
+    /// How it was gone on with, in order: what such a command sets counts from there on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub resumed: Vec<Resumed>,
+}
+
+/// A command that went on with a run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Resumed {
+    /// The command line, one argument per entry.
+    pub command: Vec<String>,
+    /// When, in UTC.
+    pub started: String,
 }
 
 impl Meta {
@@ -32,10 +44,22 @@ impl Meta {
             git_commit: git_commit(),
             device: device.into(),
             seed,
-            command: std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect(),
+            command: command(),
             started: UtcTime::now().to_string(),
+            resumed: Vec::new(),
         }
     }
+
+    /// The same of a run that this process goes on with now.
+    pub fn resumed_now(mut self) -> Self {
+        self.resumed.push(Resumed { command: command(), started: UtcTime::now().to_string() });
+        self
+    }
+}
+
+/// The command line of this process.
+fn command() -> Vec<String> {
+    std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect()
 }
 
 /// Commit given at build time, or of the source tree in the current directory.

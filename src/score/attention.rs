@@ -180,8 +180,12 @@ impl<B: GraphBackend> AttentionParts<B> {
 }
 
 impl<B: GraphBackend> PartModel<B> for AttentionParts<B> {
+    fn layers(&self) -> usize {
+        TripleStreamGat::<B>::LAYERS
+    }
+
     fn reach(&self) -> Reach {
-        let layers = TripleStreamGat::<B>::LAYERS;
+        let layers = self.layers();
         // Neither labels nor embeddings of others.
         let keeps = self.of_events && self.growing.is_none() && !self.network.spec().labels;
         Reach::of(layers, self.growing.as_ref().map(|growing| (growing, layers)), usize::from(keeps))

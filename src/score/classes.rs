@@ -188,13 +188,17 @@ impl<B: GraphBackend> ClassParts<B> {
 }
 
 impl<B: GraphBackend> PartModel<B> for ClassParts<B> {
-    fn reach(&self) -> Reach {
+    fn layers(&self) -> usize {
         let of_layer = match self.spec.order {
             Some(order) => order,
             None => 1 + usize::from(self.spec.two_hops.is_some()),
         };
+        self.spec.layers * of_layer
+    }
+
+    fn reach(&self) -> Reach {
         // Wavelets and convolutions divide by the degrees of both ends.
-        Reach { hops: self.spec.layers * of_layer + 1, makes: Makes::default() }
+        Reach { hops: self.layers() + 1, makes: Makes::default() }
     }
 
     fn of_all(&self, _: &Dataset) -> Result<OfAll> {

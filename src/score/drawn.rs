@@ -35,6 +35,7 @@ pub fn compute_drawn<B: GraphBackend>(
     check_unused(&unused, "--fanouts", "leave it out: nodes are scored one by one, each with what is drawn around it")?;
     let dataset = Dataset::open(&options.data)?;
     let prepared = Prepared::<B>::open(&options.checkpoint, &options.data, &dataset, device)?;
+    prepared.check_fanouts(fanouts)?;
     let refreshed = prepared.refresh(&dataset)?;
     // Nothing is appended, so that nothing depends on it.
     let columns = dataset.features.as_ref().map_or(0, Features::dim);

@@ -135,6 +135,11 @@ pub(super) trait PartModel<B: GraphBackend>: Send + Sync {
     /// How many edges a part has to reach from its targets.
     fn reach(&self) -> Reach;
 
+    /// Layers in which nodes meet their neighbours: neighbours have to be drawn for each.
+    fn layers(&self) -> usize {
+        1
+    }
+
     /// Reads or makes what is made for all nodes of `dataset` at once.
     ///
     /// # Errors

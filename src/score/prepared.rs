@@ -11,7 +11,7 @@ use super::kinds;
 use super::model::{OfAll, PartModel, Place};
 use crate::config::RunConfig;
 use crate::data::tables::RowTables;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::graph::{Dataset, digest};
 use crate::live::{Makes, Part, RowReader};
 use crate::metrics::Calibration;
@@ -60,7 +60,7 @@ impl<B: GraphBackend> Prepared<B> {
     /// have.
     ///
     /// # Errors
-    /// As for [`compute`](super::compute) with these data; [`Error::Usage`](crate::error::Error::Usage) for a model
+    /// As for [`compute`](super::compute) with these data; [`Error::Usage`] for a model
     /// that looks at more than a part of a graph: more classes than two, edges that are cut or neighbours that are
     /// drawn by all of it, and ages up to its latest edge.
     pub fn open(run: &Path, data: &Path, dataset: &Dataset, device: &B::Device) -> Result<Self> {
@@ -121,6 +121,23 @@ impl<B: GraphBackend> Prepared<B> {
         }
     }
 
+    /// Refuses draws of neighbours for fewer layers than the model has: the last ones would see none.
+    ///
+    /// # Errors
+    /// [`Error::Usage`].
+    pub fn check_fanouts(&self, fanouts: &[usize]) -> Result<()> {
+        let layers = self.models.iter().map(|model| model.layers()).max().unwrap_or_default();
+        if fanouts.len() >= layers {
+            return Ok(());
+        }
+        Err(Error::Usage {
+            argument: "--fanouts".into(),
+            expected: format!("{layers} numbers, one for each layer of the model"),
+            found: fanouts.len().to_string(),
+            help: "say how many neighbours to draw at each step from a node, such as 15,10".into(),
+        })
+    }
+
     /// Reads or makes what is made for all nodes of `dataset` at once: embeddings of Stage 1, as `score` takes them,
     /// and the labels that the model reads. [`Part::refreshed`] is then by the numbers of this `dataset`.
     ///
@@ -168,7 +185,7 @@ impl<B: GraphBackend> Prepared<B> {
     /// ensemble what its best member says.
     ///
     /// # Errors
-    /// As for [`scores`](Self::scores); [`Error::Data`](crate::error::Error::Data) for a target without a score.
+    /// As for [`scores`](Self::scores); [`Error::Data`] for a target without a score.
     ///
     /// # Panics
     /// For a target that there is not.

@@ -149,7 +149,7 @@ pub fn rank<'a>(scored: &Scored<'a>, filter: &RankingFilter) -> Result<Vec<Ranke
     let events = dataset.events.as_ref();
     if let (Some(since), None) = (filter.since, events) {
         return Err(Error::Usage {
-            argument: format!("--since {since}"),
+            argument: format!("--since {}", date(since)),
             expected: "data whose nodes have times".into(),
             found: "none".into(),
             help: "name the column of the times, `time = \"COLUMN\"` in [[nodes]], and import the tables again".into(),

@@ -15,7 +15,7 @@ use crate::graph::{Dataset, EdgeReading, open_embeddings};
 use crate::infer::tree_table::reconstruction_scores;
 use crate::metrics::Calibration;
 use crate::run::RunDir;
-use crate::run::bundle::Reads;
+use crate::run::bundle::{Reads, check_output};
 use crate::run::calibration::{calibrate, calibrate_classes, read_calibration, read_class_calibrations};
 use crate::run::ensemble::Ensemble;
 use crate::run::evaluation::{read_probabilities, read_scores};
@@ -134,6 +134,7 @@ impl ScoredRun {
             let help = format!("go on with it: graphsieve train --resume {}", path.display());
             return Err(Error::format(&file, "file", "the outputs of a finished run", "no such file", help));
         }
+        check_output(&file)?;
         check_place(&run, &data)?;
         let own = |dataset: &Dataset, reads| -> Result<Vec<String>> {
             let warnings = check_own(&run, dataset, &data, reads, place.is_some())?;

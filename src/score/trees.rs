@@ -111,6 +111,10 @@ impl<B: GraphBackend> TreeParts<B> {
 }
 
 impl<B: GraphBackend> PartModel<B> for TreeParts<B> {
+    fn layers(&self) -> usize {
+        self.tables.layers()
+    }
+
     fn reach(&self) -> Reach {
         let within = self.tables.embeddings_within();
         let networks = if self.of_events { self.tables.networks() } else { 0 };

@@ -1,6 +1,7 @@
 //! Work that goes on beside requests, each on a thread of its own.
 
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -82,7 +83,9 @@ impl Background {
                     return;
                 }
                 let started = Instant::now();
-                let outcome = work(&*app.engine);
+                // A fault of ours in one of them ends neither it nor the server; the message names the place.
+                let outcome = catch_unwind(AssertUnwindSafe(|| work(&*app.engine)));
+                let outcome = outcome.unwrap_or_else(|_| Err(Error::io(name, "do", io::Error::other("it panicked"))));
                 app.metrics.task(name, started.elapsed(), outcome.is_err());
                 wait = match outcome {
                     Ok(()) => interval,

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -68,6 +69,8 @@ struct Service<B: GraphBackend> {
     /// What the reader had counted when drift was looked at last.
     counted: Mutex<Vec<UnknownCategories>>,
     log: Log,
+    /// Held from the check of a change until the graph has it: log and graph take changes in the same order.
+    changing: Mutex<()>,
     /// Held while a base, a model or embeddings are made: one at a time.
     upkeep: Mutex<State>,
     /// Held, to write, for the moment in which another model or other embeddings take over; what is read under one
@@ -95,6 +98,7 @@ enum Again {
     Rows(Result<Vec<Row>>),
     Label { node: NodeKey, label: u8, known: i64 },
     Forget(NodeKey),
+    Before(i64),
 }
 
 struct Said {
@@ -106,6 +110,7 @@ struct Said {
 impl<B: GraphBackend> Model<B> {
     fn open(options: &Options, dir: &Path, base: &Dataset, reader: &RowReader, device: &B::Device) -> Result<Self> {
         let prepared = Prepared::open(&options.model, dir, base, device)?.with_tables_of(reader);
+        options.fanouts.iter().try_for_each(|fanouts| prepared.check_fanouts(fanouts))?;
         let refreshed = prepared.refresh(base)?;
         let run = model_of(&options.model)?;
         let profile = Bundle::open(&run)?.map(|bundle| bundle.profile(&run)).transpose()?.flatten();
@@ -133,6 +138,16 @@ impl<B: GraphBackend> Model<B> {
 
 impl<B: GraphBackend> Service<B> {
     fn open(options: Options, device: B::Device) -> Result<Self> {
+        let dir = options.state.clone();
+        let is_new = !State::is_begun(&dir);
+        Self::start(options, device).inspect_err(|_| {
+            if is_new {
+                State::take_back(&dir);
+            }
+        })
+    }
+
+    fn start(options: Options, device: B::Device) -> Result<Self> {
         // Before a state is begun for it.
         RunDir::open(&model_of(&options.model)?)?;
         let (state, log, recovered) = timed("the state", || State::open(&options.state, &options.data))?;
@@ -153,7 +168,7 @@ impl<B: GraphBackend> Service<B> {
         let (model, columns) = (model?, columns?);
         let latest = base.events.iter().flat_map(|events| &events.time).filter(|time| **time != Events::NO_TIME).max();
         let latest = AtomicI64::new(latest.copied().unwrap_or(i64::MIN));
-        let ends = ends_of(&base, &reader);
+        let ends = Ends { relations: reader.named_ends(&base.graph), columns: reader.named_columns() };
         let live = timed("the live graph", || Live::open(base, columns))?.with_files(import_files(&dir)?);
         let service = Self {
             options,
@@ -163,6 +178,7 @@ impl<B: GraphBackend> Service<B> {
             reader,
             counted: Mutex::default(),
             log,
+            changing: Mutex::default(),
             upkeep: Mutex::new(state),
             model: RwLock::new(Arc::new(model)),
             ends,
@@ -171,7 +187,10 @@ impl<B: GraphBackend> Service<B> {
             forgotten: AtomicBool::new(false),
         };
         timed("replaying the log", || service.replay())?;
-        service.retain()?;
+        // A disk that is full now does not keep scores from being given.
+        if let Err(error) = service.retain() {
+            log::warn!("retention: {error}; tried again later");
+        }
         Ok(service)
     }
 
@@ -185,39 +204,55 @@ impl<B: GraphBackend> Service<B> {
                 Record::Change(change) => Again::Rows(self.reader.read_again(&change)),
                 Record::Label { node, label, known } => Again::Label { node, label, known },
                 Record::Forget(node) => Again::Forget(node),
+                Record::Before(time) => Again::Before(time),
             };
             (position, again)
         };
+        let mut refused = 0;
         self.log.replay(from, read, |(position, again)| {
-            // A row that names somebody who was forgotten, or that the graph refused at the time, is refused again.
-            let told =
-                |outcome: Result<()>| outcome.unwrap_or_else(|error| log::debug!("record {position:?}: {error}"));
-            match again {
-                Again::Rows(Ok(read)) => rows.push(read),
-                Again::Rows(Err(error)) => told(Err(error)),
+            // What the graph refused at the time, or what names somebody who was forgotten, is refused again.
+            let (before, outcome) = match again {
+                Again::Rows(Ok(read)) => {
+                    rows.push(read);
+                    (0, Ok(()))
+                }
+                Again::Rows(Err(error)) => (0, Err(error)),
                 Again::Label { node, label, known } => {
-                    self.append_again(&mut rows);
-                    told(self.live.set_label(&node, label, known));
+                    (self.append_again(&mut rows), self.live.set_label(&node, label, known))
                 }
                 Again::Forget(node) => {
-                    self.append_again(&mut rows);
                     self.forgotten.store(true, Ordering::Relaxed);
-                    told(self.live.forget(&node).map(drop));
+                    (self.append_again(&mut rows), self.live.forget(&node).map(drop))
                 }
+                Again::Before(time) => {
+                    let before = self.append_again(&mut rows);
+                    self.drop_before(time);
+                    (before, Ok(()))
+                }
+            };
+            refused += before + usize::from(outcome.is_err());
+            if let Err(error) = outcome {
+                log::debug!("record {position:?}: {error}");
             }
             if rows.len() >= REPLAYED {
-                self.append_again(&mut rows);
+                refused += self.append_again(&mut rows);
             }
             last = position;
             Ok(())
         })?;
-        self.append_again(&mut rows);
+        refused += self.append_again(&mut rows);
+        if refused > 0 {
+            log::info!(
+                "{refused} records of the log name nodes that are gone, or did not fit then: --verbose lists them"
+            );
+        }
         self.live.mark(last.0);
         Ok(())
     }
 
-    /// Appends the rows of several records; one by one where they do not fit together.
-    fn append_again(&self, records: &mut Vec<Vec<Row>>) {
+    /// Appends the rows of several records, one by one where they do not fit together; tells how many were refused.
+    fn append_again(&self, records: &mut Vec<Vec<Row>>) -> usize {
+        let mut refused = 0;
         let lengths: Vec<usize> = records.iter().map(Vec::len).collect();
         let all: Vec<Row> = records.drain(..).flatten().collect();
         if self.live.append_many(&all).is_err() {
@@ -225,6 +260,7 @@ impl<B: GraphBackend> Service<B> {
             for length in lengths {
                 let (own, behind) = rest.split_at(length);
                 if let Err(error) = self.live.append_many(own) {
+                    refused += 1;
                     log::debug!("a record: {error}");
                 }
                 rest = behind;
@@ -233,6 +269,7 @@ impl<B: GraphBackend> Service<B> {
         self.note_times(&all);
         // To give so many texts back takes as long as to read them.
         rayon::spawn(move || drop(all));
+        refused
     }
 
     fn note_times(&self, rows: &[Row]) {
@@ -240,6 +277,16 @@ impl<B: GraphBackend> Service<B> {
         if let Some(latest) = rows.iter().filter_map(time).max() {
             self.latest.fetch_max(latest, Ordering::Relaxed);
         }
+    }
+
+    /// Leaves out earlier events, and tells how many.
+    fn drop_before(&self, time: i64) -> usize {
+        self.cut.store(time, Ordering::Relaxed);
+        self.live.drop_before(time)
+    }
+
+    fn changing(&self) -> MutexGuard<'_, ()> {
+        self.changing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn upkeep(&self) -> MutexGuard<'_, State> {
@@ -469,6 +516,7 @@ impl<B: GraphBackend> Engine for Service<B> {
     }
 
     fn write(&self, requests: &[WriteRequest]) -> Vec<Result<Written, Refusal>> {
+        let _changing = self.changing();
         let is_forget = |request: &WriteRequest| matches!(request.write, Write::Forget(_));
         // What is forgotten leaves the log first: nothing that came with it may be under way.
         let groups = requests.chunk_by(|one, other| !is_forget(one) && !is_forget(other));
@@ -607,8 +655,12 @@ impl<B: GraphBackend> Engine for Service<B> {
         if time < cut.saturating_add(seconds / 100) {
             return Ok(false);
         }
-        self.cut.store(time, Ordering::Relaxed);
-        Ok(self.live.drop_before(time) > 0)
+        let _changing = self.changing();
+        let appended = self.log.append(&[Record::Before(time)], None);
+        let appended = appended.map_err(|error| Error::io("the log", "write", io::Error::other(error)))?;
+        let dropped = self.drop_before(time);
+        self.live.mark(appended.position.0);
+        Ok(dropped > 0)
     }
 
     fn watch(&self) -> Result<()> {
@@ -665,15 +717,6 @@ fn log_refusal(error: LogError) -> Refusal {
             Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "io", "the server cannot write its log").after(30)
         }
     }
-}
-
-/// Which columns and relations name nodes, so that the log can forget one.
-fn ends_of(base: &Dataset, reader: &RowReader) -> Ends {
-    let types = base.graph.node_types();
-    let name = |at: usize| types[at].name.clone();
-    let relations =
-        base.graph.relations().iter().map(|relation| (relation.name.clone(), [name(relation.src), name(relation.dst)]));
-    Ends { relations: relations.collect(), columns: reader.named_columns() }
 }
 
 fn import_files(dir: &Path) -> Result<Vec<(String, Vec<u8>)>> {

@@ -168,6 +168,19 @@ impl State {
         Ok((state, log, recovered))
     }
 
+    /// Whether `dir` has the state of a server.
+    pub fn is_begun(dir: &Path) -> bool {
+        [FILE, LOG].iter().any(|name| dir.join(name).exists())
+    }
+
+    /// Takes back the state that was begun in `dir` by a server that could not start: the next one may have other data.
+    pub fn take_back(dir: &Path) {
+        // What cannot be removed is what the next start finds and names.
+        let _ = fs::remove_file(dir.join(FILE));
+        let _ = fs::remove_dir_all(dir.join(LOG));
+        let _ = fs::remove_dir(dir);
+    }
+
     /// The data directory of the base that the live graph has.
     pub fn base(&self) -> PathBuf {
         self.of(self.live)

@@ -37,7 +37,7 @@ pub fn run<B: GraphBackend + TreeBackend>(
         let help = "import tables first; a section [synth] would make a marketplace";
         return Err(Error::format(&config.data.path, "path", "a data directory", "nothing", help));
     }
-    check_metrics(config)?;
+    check_labels(config)?;
     let run = match &options.resume {
         Some(path) => {
             let run = RunDir::resume(path)?;
@@ -91,17 +91,9 @@ fn stages<B: GraphBackend + TreeBackend>(
     Ok(Outcome { stage1: Some(stage1), stage2: Some(stage2), stage3, ..Outcome::default() })
 }
 
-/// Refuses metrics of events that the data do not have: a stage would find out when those before it are trained.
-fn check_metrics(config: &PipelineConfig) -> Result<()> {
-    let of_third = config.stage3.iter().flat_map(|third| stage3::stopping_metrics(third));
-    let of_third = of_third.map(|(metric, key)| (metric, format!("stage3.{key}")));
-    let of_second = (config.stage2.early_stop.metric, "stage2.early_stop.metric".to_owned());
-    let is_of_events = |metric| matches!(metric, RankingMetric::Alerts | RankingMetric::Stopped);
-    let metrics: Vec<(RankingMetric, String)> =
-        [of_second].into_iter().chain(of_third).filter(|(metric, _)| is_of_events(*metric)).collect();
-    if metrics.is_empty() {
-        return Ok(());
-    }
+/// Refuses labels that do not divide, and metrics of events that the data do not have: a stage would find out when those
+/// before it are trained.
+fn check_labels(config: &PipelineConfig) -> Result<()> {
     let events = match config.data.path.exists() {
         true => {
             let dataset = Dataset::open(&config.data.path)?.in_window(config.data.window)?;
@@ -109,10 +101,15 @@ fn check_metrics(config: &PipelineConfig) -> Result<()> {
             let split = split_of(&dataset, &labels.entries, &config.stage2.split, config.stage2.seed)?;
             LabelledEvents::of(&dataset, &split.validation)
         }
-        // A marketplace has none.
+        // A marketplace has labels, and no events.
         false => LabelledEvents::default(),
     };
-    metrics.iter().try_for_each(|(metric, key)| events.check(*metric, &config.name, key))
+    let of_third = config.stage3.iter().flat_map(|third| stage3::stopping_metrics(third));
+    let of_third = of_third.map(|(metric, key)| (metric, format!("stage3.{key}")));
+    let of_second = (config.stage2.early_stop.metric, "stage2.early_stop.metric".to_owned());
+    let is_of_events = |metric: &RankingMetric| matches!(metric, RankingMetric::Alerts | RankingMetric::Stopped);
+    let mut metrics = [of_second].into_iter().chain(of_third).filter(|(metric, _)| is_of_events(metric));
+    metrics.try_for_each(|(metric, key)| events.check(metric, &config.name, &key))
 }
 
 /// Runs a stage from where it ended; an interruption of it is one of the pipeline.

@@ -51,6 +51,8 @@ mod scored_edges;
 #[cfg(feature = "serve")]
 mod serve;
 #[cfg(feature = "serve")]
+mod served_log;
+#[cfg(feature = "serve")]
 mod served_parts;
 mod stage3;
 mod tables;

@@ -219,6 +219,13 @@ fn a_run_in_mini_batches_is_scored_resumed_and_says_what_it_moved() {
     sandbox.succeeds(train(&[&more[..], &["--set", "train.epochs=2"]].concat()));
     let part = sandbox.only_run("parts");
     sandbox.succeeds(["--quiet", "train", "--resume", &part, "--device", "cpu", "--set", "train.epochs=3"]);
+    let meta: Value = serde_json::from_slice(&sandbox.read(&format!("{part}/meta.json"))).unwrap();
+    assert_eq!(meta["command"].as_array().unwrap().last().unwrap(), "train.epochs=2");
+    let resumed = meta["resumed"].as_array().unwrap();
+    assert_eq!(
+        (resumed.len(), resumed[0]["command"].as_array().unwrap().last().unwrap()),
+        (1, &"train.epochs=3".into())
+    );
     // The window starts empty again, so that rows stand in other slots and sums are taken in another order.
     let scores = |run: &str| -> Vec<f32> {
         let bytes = sandbox.read(&format!("{run}/anomaly_scores_stage2.npy"));
@@ -527,4 +534,20 @@ fn a_pipeline_of_three_stages_ends_with_a_model_that_is_resumed_and_scored() {
     }
     sandbox.succeeds(["--quiet", "train", "--device", "cpu", "--resume", pipeline]);
     assert!(sandbox.read(&scores) == whole);
+}
+
+#[test]
+fn a_pipeline_that_has_no_labels_for_its_second_stage_does_not_train_the_first() {
+    let pipeline = "task = \"pipeline\"\n[data]\npath = \"data\"\n[output]\ndir = \"runs\"\nplots = false\n\
+                    [stage1]\nmodel.hidden = 8\nmodel.out = 4\ntrain.epochs = 1\n\
+                    [stage2]\nmodel.hidden = 8\nmodel.out = 8\ntrain.epochs = 1\n";
+    let sandbox = with_config(pipeline);
+    let labels = sandbox.read("data/labels.npy");
+    sandbox.write("data/labels.npy", labels_npy(&[(0, 1), (1, 1), (2, 1), (3, 1), (4, 1), (5, 1)]));
+    sandbox.refuses(train(&[]), 1, &["class 0"]);
+    fs::remove_file(sandbox.path("data/labels.npy")).unwrap();
+    sandbox.refuses(train(&[]), 1, &["labels.npy", "name the column of the labels"]);
+    assert!(!sandbox.path("runs").exists());
+    sandbox.write("data/labels.npy", labels);
+    sandbox.succeeds(train(&[]));
 }

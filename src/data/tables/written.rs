@@ -1,5 +1,7 @@
 //! From the columns of a node's features back to what its table says, for explanations.
 
+use std::iter;
+
 use half::f16;
 use serde::{Deserialize, Serialize};
 
@@ -113,7 +115,8 @@ fn number(column: &str, stored: f32, log: bool, scaler: Scaler) -> Option<Writte
         is_same(cells[0], stored)
     };
     let of_digits = |digits: usize| format!("{near:.digits$e}").parse::<f32>().ok();
-    let value = (0..MAX_DIGITS).filter_map(of_digits).find(|&value| becomes(value))?;
+    // No digits of what half precision keeps of a scaled zero are zero.
+    let value = iter::once(0.0).chain((0..MAX_DIGITS).filter_map(of_digits)).find(|&value| becomes(value))?;
     let step = (value.abs() / 100.0).min(0.01);
     let is_rounded = step > 0.0 && (becomes(value + step) || becomes(value - step));
     // Minus zero is none that somebody writes.
@@ -140,6 +143,8 @@ mod tests {
         assert!(is_rounded && (far.parse::<f32>().unwrap() - 912.5).abs() < 4.0, "{far}");
         let (log, is_rounded) = back(950.0, true, Scaler { centre: 3.0, spread: 1.5 });
         assert!(is_rounded && (log.parse::<f32>().unwrap() / 950.0 - 1.0).abs() < 0.005, "{log}");
+        // Half precision has no exact place of this zero.
+        assert_eq!(back(0.0, false, Scaler { centre: 3.3, spread: 1.7 }), ("0".into(), false));
         assert_eq!(back(3.0, true, Scaler { centre: 1.0, spread: 1.0 }), ("3".into(), false));
     }
 }

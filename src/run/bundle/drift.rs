@@ -95,6 +95,11 @@ impl Distribution {
         Some(made)
     }
 
+    /// Whether ranges and counts belong together, as those of a file may not.
+    fn is_whole(&self) -> bool {
+        self.counts.len() == self.edges.len() + 1 && self.edges.is_sorted()
+    }
+
     fn count(&self, values: &[f32]) -> Vec<u32> {
         let mut counts = vec![0; self.edges.len() + 1];
         values.iter().for_each(|&value| counts[self.edges.partition_point(|&edge| edge < value)] += 1);
@@ -111,7 +116,7 @@ impl Distribution {
             .counts
             .iter()
             .zip(&found)
-            .filter(|(a, b)| **a + **b > 0)
+            .filter(|(a, b)| *a.max(b) > &0)
             .map(|(&a, &b)| (f64::from(a) + 0.5, f64::from(b) + 0.5))
             .collect();
         let halves = 0.5 * ranges.len() as f64;
@@ -202,6 +207,13 @@ fn valued(dataset: &Dataset) -> impl Iterator<Item = (&Relation, &[String])> {
 }
 
 impl Profile {
+    /// Whether all that it holds can be compared with.
+    pub(crate) fn is_whole(&self) -> bool {
+        let columns = self.node_types.iter().map(|of| &of.columns).chain(self.relations.iter().map(|of| &of.columns));
+        let scores = self.node_types.iter().map(|of| &of.scores);
+        columns.flatten().chain(scores).flatten().all(Distribution::is_whole)
+    }
+
     /// Of the data of a training: features and values of edges of what it knew (of a split by time the nodes before its
     /// end), scores, by global id, of what it did not learn by heart, which are the nodes without a label in `train`.
     pub fn of_training<L>(dataset: &Dataset, scores: Option<&[f32]>, train: &[(u32, L)]) -> Self {
@@ -409,6 +421,21 @@ mod tests {
         // As it is kept with the model.
         let kept: Profile = serde_json::from_str(&serde_json::to_string(&profile).unwrap()).unwrap();
         assert_eq!(kept, profile);
+    }
+
+    #[test]
+    fn a_profile_whose_counts_and_ranges_do_not_belong_together_is_not_whole() {
+        let data = dataset(100, |at| [noise(at), (at % 2) as f32]);
+        let profile = Profile::of_training(&data, Some(&[0.5; 100]), &[(0, 0u8)]);
+        let stored = serde_json::to_string(&profile).unwrap();
+        let is_whole = |text: String| serde_json::from_str::<Profile>(&text).unwrap().is_whole();
+        assert!(is_whole(stored.clone()));
+        for (begin, damaged) in [("\"counts\":[", "\"counts\":[1,"), ("\"edges\":[", "\"edges\":[9e9,")] {
+            assert!(!is_whole(stored.replacen(begin, damaged, 1)), "{stored}");
+        }
+        // As many as there should be, in another order.
+        let turned = stored.replacen("\"edges\":[", "\"edges\":[9e9,", 1).replacen("\"counts\":[", "\"counts\":[1,", 1);
+        assert!(!is_whole(turned));
     }
 
     #[test]

@@ -391,7 +391,13 @@ impl Bundle {
         if !self.files.contains_key(PROFILE_FILE) {
             return Ok(None);
         }
-        read_json(&file, "the profile of a training", CHANGED).map(Some)
+        let profile: Profile = read_json(&file, "the profile of a training", CHANGED)?;
+        match profile.is_whole() {
+            true => Ok(Some(profile)),
+            false => {
+                Err(Error::format(&file, "profile", "a count for each range, in ascending order", "others", CHANGED))
+            }
+        }
     }
 
     fn write(&self, run: &RunDir) -> Result<()> {

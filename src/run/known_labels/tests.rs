@@ -197,3 +197,29 @@ fn without_ids_labels_are_those_of_the_same_graph_alone() {
     let error = KnownLabels::read(dir.path(), &nameless(40), Path::new("other")).unwrap_err().to_string();
     assert!(error.contains("other") && error.contains("have no ids"), "{error}");
 }
+
+#[test]
+fn folds_labels_and_cuts_that_no_training_writes_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let damaged = |data: &Dataset, train: &[(u32, u8)], from: &str, to: &str| {
+        KnownLabels::of(data, train, SHARE, 1).write(dir.path(), data).unwrap();
+        let file = dir.path().join(KNOWN_LABELS_FILE);
+        let text = std::fs::read_to_string(&file).unwrap();
+        assert!(text.contains(from), "{text}");
+        std::fs::write(&file, text.replacen(from, to, 1)).unwrap();
+        KnownLabels::read(dir.path(), data, Path::new("data")).err().map(|error| error.to_string()).unwrap_or_default()
+    };
+    let (data, train) = dataset(30, None);
+    for (from, to, found) in [
+        ("\"folds\":3", "\"folds\":4000000000", "2 to 10 folds, found 4000000000"),
+        ("\"folds\":3", "\"folds\":1", "2 to 10 folds, found 1"),
+        ("\"fold\":2", "\"fold\":3", "each of one of the folds"),
+        ("\"label\":1", "\"label\":7", "labels 0 and 1"),
+    ] {
+        let error = damaged(&data, &train, from, to);
+        assert!(error.contains(found) && error.contains(KNOWN_LABELS_FILE), "{to}: {error}");
+    }
+    let (data, train) = dataset(30, Some(events(30)));
+    let error = damaged(&data, &train, "\"cuts\":[", "\"cuts\":[99,");
+    assert!(error.contains("in the order of time"), "{error}");
+}

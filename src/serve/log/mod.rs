@@ -377,7 +377,7 @@ impl Log {
                 frame.write(&mut content);
             }
             if is_changed {
-                segment.replace(&content)?;
+                let old = segment.replace(&content)?;
                 after.bytes = content.len() as u64;
                 let mut files = lock(&self.files);
                 files.complete.retain_mut(|known| {
@@ -386,6 +386,8 @@ impl Log {
                     }
                     known.bytes > 0
                 });
+                drop(files);
+                segment.erase(old)?;
             }
         }
         Ok(changed)

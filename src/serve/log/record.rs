@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::live::{Change, EdgeChange, NodeChange, NodeKey};
+use crate::live::{COLUMNS, Change, EdgeChange, NodeChange, NodeKey};
 
 /// What was accepted and has to be done again at the next start.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -22,6 +22,8 @@ pub enum Record {
     },
     /// A node was forgotten that the base still has.
     Forget(NodeKey),
+    /// Events before this time, in seconds since 1970, were left out: rows behind it may have their ids.
+    Before(i64),
 }
 
 /// [`Change`] with its kind: a column may have any name, those that tell a node from an edge too.
@@ -48,7 +50,7 @@ impl Record {
     pub(super) fn without(mut self, node: &NodeKey, ends: &Ends) -> Option<Self> {
         match &mut self {
             Self::Label { node: labelled, .. } if labelled == node => return None,
-            Self::Label { .. } | Self::Forget(_) => {}
+            Self::Label { .. } | Self::Forget(_) | Self::Before(_) => {}
             Self::Change(Change::Edge(edge)) => {
                 let types = ends.relations.get(&edge.relation);
                 let at = |end: usize, id: &str| types.is_none_or(|types| types[end] == node.node_type) && id == node.id;
@@ -62,7 +64,12 @@ impl Record {
                 }
                 let columns = ends.columns.get(&row.node_type).into_iter().flatten();
                 for (column, _) in columns.filter(|(_, node_type)| *node_type == node.node_type) {
-                    if let Some(value) = row.columns.get_mut(column).filter(|value| is_id(value, &node.id)) {
+                    let is_it = |value: &&mut Value| is_id(value, &node.id);
+                    if let Some(value) = row.columns.get_mut(column).filter(is_it) {
+                        *value = Value::Null;
+                    }
+                    let more = row.columns.get_mut(COLUMNS).and_then(Value::as_object_mut);
+                    if let Some(value) = more.and_then(|more| more.get_mut(column)).filter(is_it) {
                         *value = Value::Null;
                     }
                 }
@@ -72,11 +79,12 @@ impl Record {
     }
 }
 
-/// Ids are written as texts or as numbers.
+/// Ids are read as a table would have them.
 fn is_id(value: &Value, id: &str) -> bool {
     match value {
         Value::String(text) => text == id,
         Value::Number(number) => number.to_string() == id,
+        Value::Bool(value) => value.to_string() == id,
         _ => false,
     }
 }
@@ -104,6 +112,7 @@ mod tests {
             Record::Change(Change::Edge(edge)),
             Record::Label { node: "payment:p:1".parse().unwrap(), label: 1, known: -5 },
             Record::Forget("card:ü\u{0}".parse().unwrap()),
+            Record::Before(-7),
         ];
         for record in records {
             let text = serde_json::to_string(&record).unwrap();
@@ -132,6 +141,7 @@ mod tests {
             change(json!({"relation": "pays", "src": "1", "dst": "7"})),
             label("payment:7"),
             Record::Forget(node.clone()),
+            Record::Before(7),
         ] {
             assert_eq!(kept.clone().without(&node, &ends), Some(kept));
         }
@@ -139,6 +149,13 @@ mod tests {
             let row = change(json!({"type": "payment", "id": "1", "card": written, "Amount": 7}));
             let left = change(json!({"type": "payment", "id": "1", "card": null, "Amount": 7}));
             assert_eq!(row.without(&node, &ends), Some(left));
+        }
+        // In an object of their own, and an id that is a word of JSON.
+        let node: NodeKey = "card:true".parse().unwrap();
+        for written in [json!("true"), json!(true)] {
+            let row =
+                |card: Value| change(json!({"type": "payment", "id": "1", "columns": {"card": card, "Amount": 7}}));
+            assert_eq!(row(written).without(&node, &ends), Some(row(Value::Null)));
         }
     }
 }

@@ -198,18 +198,25 @@ impl Segment {
         self.newest_key = self.newest_key.max(frame.key.as_ref().map(|_| frame.received));
     }
 
-    /// Puts `content` in the place of the file, or removes it where there is none. What the file held is overwritten
-    /// with zeros, so that free blocks of the disk do not have it.
-    pub fn replace(&self, content: &[u8]) -> Result<()> {
+    /// Puts `content` in the place of the file, or removes it where there is none; [`erase`](Self::erase) takes what
+    /// was there.
+    pub fn replace(&self, content: &[u8]) -> Result<File> {
         let failed = |source| Error::io(&self.path, "write", source);
-        let mut old = File::options().write(true).open(&self.path).map_err(failed)?;
+        let old = File::options().write(true).open(&self.path).map_err(failed)?;
         if content.is_empty() {
             fs::remove_file(&self.path).map_err(failed)?;
         } else {
             atomic_write(&self.path, |file| file.write_all(content))?;
         }
+        Ok(old)
+    }
+
+    /// Makes [`replace`](Self::replace) durable, and overwrites what the file held with zeros, so that free blocks of
+    /// the disk do not have it.
+    pub fn erase(&self, mut old: File) -> Result<()> {
         sync_directory(parent_of(&self.path))?;
-        io::copy(&mut io::repeat(0).take(self.bytes), &mut old).and_then(|_| old.sync_data()).map_err(failed)
+        let zeros = io::copy(&mut io::repeat(0).take(self.bytes), &mut old).and_then(|_| old.sync_data());
+        zeros.map_err(|source| Error::io(&self.path, "overwrite", source))
     }
 }
 
