@@ -263,8 +263,8 @@ impl Session {
         edges_per_epoch: usize,
         mode: Mode,
     ) -> Result<Self> {
-        let run = if resumed_at > 0 { run.gone_on_with()? } else { run };
         let log = run.metrics_log(resumed_at as u64)?;
+        let run = if resumed_at > 0 { run.gone_on_with()? } else { run };
         let progress = Progress::with_mode(title, train.epochs as u64, Unit::Items, mode);
         progress.start_at(resumed_at as u64);
         interrupt::install();

@@ -271,6 +271,7 @@ mod spilled;
 mod stored;
 mod summary;
 mod text_table;
+mod thrift;
 mod transforms;
 mod values;
 mod windowed;

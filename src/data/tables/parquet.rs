@@ -17,6 +17,7 @@ use parquet::schema::types::{ColumnDescriptor, SchemaDescriptor, Type};
 
 use super::cells::{Batch, BatchBuilder, find_columns};
 use super::input::{Limits, open};
+use super::thrift;
 use crate::error::{Error, Result, caught};
 
 /// Rows that are unpacked at once; few, so that long cells do not fill the memory before they are refused.
@@ -93,8 +94,15 @@ fn damaged(path: &Path, place: String, fault: ParquetError) -> Error {
 
 fn metadata_of(path: &Path) -> Result<(ParquetMetaData, u64)> {
     let (file, size) = open(path)?;
+    if thrift::is_endless_footer(&file, size) {
+        return Err(damaged(path, "footer".into(), endless()));
+    }
     let metadata = unless_it_panics(|| ParquetMetaDataReader::new().parse_and_finish(&file));
     Ok((metadata.map_err(|fault| damaged(path, "footer".into(), fault))?, size))
+}
+
+fn endless() -> ParquetError {
+    ParquetError::General("a list of truth values, of which Parquet has none".into())
 }
 
 /// What the `parquet` crate reads. It panics on some damaged pages.
@@ -180,8 +188,13 @@ impl Groups {
         let mut left = group.num_rows().max(0) as usize;
         let mut readers = Vec::with_capacity(self.columns.len());
         for (&(leaf, _), name) in self.columns.iter().zip(names.iter()) {
-            let pages =
-                unless_it_panics(|| SerializedPageReader::new(Arc::clone(&file), group.column(leaf), left, None));
+            let pages = unless_it_panics(|| {
+                let (start, length) = group.column(leaf).byte_range();
+                match thrift::has_endless_page(&file, start, length) {
+                    true => Err(endless()),
+                    false => SerializedPageReader::new(Arc::clone(&file), group.column(leaf), left, None),
+                }
+            });
             let pages = pages.map_err(|fault| damaged(place(row, name), fault))?;
             readers.push(get_column_reader(schema.column(leaf), Box::new(pages)));
         }

@@ -115,11 +115,22 @@ fn open(run: &Path, data: &Path, name: &str) -> bool {
     let bundle = Bundle::open(run);
     let profile = bundle.as_ref().ok().and_then(Option::as_ref).map(|bundle| bundle.profile(run));
     let _ = (Bundle::is_finished(run), model_of(run), embedder_of(run));
+    let known = KnownLabels::read(run, dataset, data);
+    let nodes = dataset.graph.num_nodes() as u32;
+    if let Ok(known) = &known {
+        let passes = known.passes();
+        for node in 0..nodes {
+            let _ = known.label(&passes[known.pass_of(node)], node);
+        }
+    }
+    if let Some(Ok(Some(profile))) = &profile {
+        let _ = profile.shifts(dataset, &vec![0.5; nodes as usize], &|_| true);
+    }
     let mut taken = vec![
         ("model.json", bundle.is_ok()),
         ("profile.json", matches!(profile, Some(Ok(_)))),
         ("filling.json", Filling::of_run(run).is_ok()),
-        ("known_labels.json", KnownLabels::read(run, dataset, data).is_ok()),
+        ("known_labels.json", known.is_ok()),
         ("config.toml", RunConfig::load_kept(&run.join("config.toml"), &[]).is_ok()),
         ("tournament.json", Tournament::of_run(run).is_ok()),
         ("ensemble.json", Ensemble::of_run(run).is_ok()),
