@@ -15,7 +15,7 @@ use crate::run::progress::{StageProgress, Unit};
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
     /// Shape and size: quickstart (5,000 nodes), luxury-beauty (16,000), electronics (1.5 million), or payments (tables
-    /// of 1.75 million payments, for `graphsieve import tables`)
+    /// of 1.78 million payments, for `graphsieve import tables`)
     #[arg(long, default_value = Preset::Quickstart.name())]
     preset: String,
 

@@ -354,16 +354,16 @@ impl Live {
         Ok((next, Arc::new(origins)))
     }
 
-    /// Nodes and edges that were appended to so many of the base, without a look at each. Edges that follow from
-    /// others count on neither side.
-    pub fn share_appended(&self) -> f64 {
+    /// Nodes and edges that were appended, or `records` where those are more, to so many nodes and edges of the base,
+    /// without a look at each. Edges that follow from others count on neither side.
+    pub fn share_appended(&self, records: u64) -> f64 {
         let state = self.read();
         let base = &state.base;
         let nodes: usize = state.delta.nodes.iter().map(|nodes| nodes.len() as usize).sum();
         let edges: usize = state.delta.edges.iter().map(Edges::len).sum();
         let told = (0..base.kinds.len()).filter(|&at| matches!(base.kinds[at], Kind::Told { reversed: false, .. }));
         let told: usize = told.map(|at| base.relation(at).forward.num_edges()).sum();
-        (nodes + edges) as f64 / (base.dataset.graph.num_nodes() + told).max(1) as f64
+        ((nodes + edges) as u64).max(records) as f64 / (base.dataset.graph.num_nodes() + told).max(1) as f64
     }
 
     /// How large it is.

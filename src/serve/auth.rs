@@ -13,6 +13,8 @@ use crate::error::{Error, Result};
 
 /// Characters of a token, at least.
 const SHORTEST: usize = 16;
+/// In any case of its letters.
+const SCHEME: &[u8] = b"Bearer ";
 
 /// Tokens of a file, one a line; empty lines and those that begin with `#` are none.
 pub(super) struct Tokens {
@@ -26,17 +28,17 @@ impl Tokens {
         Ok(Self { file: file.into(), digests: RwLock::new(read(file)?) })
     }
 
-    /// Takes the tokens that the file has now; one that cannot be read leaves the old ones.
-    pub fn reread(&self) -> Result<()> {
+    /// Reads the tokens that the file has now; what is returned takes them.
+    pub fn reread(&self) -> Result<impl FnOnce()> {
         let digests = read(&self.file)?;
-        *self.digests.write().unwrap_or_else(PoisonError::into_inner) = digests;
-        Ok(())
+        Ok(move || *self.digests.write().unwrap_or_else(PoisonError::into_inner) = digests)
     }
 
     /// Refuses a request that has none of the tokens as `Authorization: Bearer TOKEN`.
     pub fn check(&self, headers: &HeaderMap) -> Result<(), Refusal> {
         let given = headers.get(header::AUTHORIZATION).map(|value| value.as_bytes());
-        let Some(token) = given.and_then(|value| value.strip_prefix(b"Bearer ")) else {
+        let given = given.and_then(|value| value.split_at_checked(SCHEME.len()));
+        let Some((_, token)) = given.filter(|(scheme, _)| scheme.eq_ignore_ascii_case(SCHEME)) else {
             return Err(Refusal::new(StatusCode::UNAUTHORIZED, "no_token", "this server wants a token")
                 .help("send the header Authorization: Bearer TOKEN"));
         };
@@ -115,11 +117,13 @@ mod tests {
         }
         assert_eq!(ask("Basic 0123456789abcdef"), Some("no_token"));
         fs::write(&file, "short\n").unwrap();
-        let refused = tokens.reread().unwrap_err().to_string();
+        let refused = tokens.reread().err().unwrap().to_string();
         assert!(refused.contains("line 1") && !refused.contains("short"), "{refused}");
         assert_eq!(ask("Bearer 0123456789abcdef"), None, "the old ones stay");
         fs::write(&file, "abcdefghijklmnop\n").unwrap();
-        tokens.reread().unwrap();
+        let take = tokens.reread().unwrap();
+        assert_eq!(ask("bearer 0123456789abcdef"), None, "a scheme has any case, and nothing is taken yet");
+        take();
         assert_eq!(ask("Bearer 0123456789abcdef"), Some("wrong_token"));
     }
 

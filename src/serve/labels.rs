@@ -72,8 +72,8 @@ impl Labels {
 
     pub fn forget(&self, node: &NodeKey) {
         let mut inner = self.lock();
-        inner.scored.remove(node);
-        inner.labelled.remove(node);
+        inner.scored.forget(node);
+        inner.labelled.forget(node);
     }
 
     pub fn figures(&self) -> Figures {
@@ -112,7 +112,7 @@ impl Labels {
 struct Latest<V> {
     most: usize,
     values: HashMap<NodeKey, (u64, V)>,
-    /// By the number of the insertion; one that is no longer a node's last is left until it is the oldest.
+    /// By the number of the insertion; one that is no longer a node's last is left for a while.
     order: VecDeque<(u64, NodeKey)>,
     next: u64,
 }
@@ -130,17 +130,33 @@ impl<V> Latest<V> {
         self.order.push_back((self.next, node.clone()));
         self.values.insert(node, (self.next, value));
         self.next += 1;
-        if self.order.len() > self.most
+        // Nodes count, not insertions: one that is inserted again and again drives out no other.
+        while self.values.len() > self.most
             && let Some((number, node)) = self.order.pop_front()
-            && self.values.get(&node).is_some_and(|(last, _)| *last == number)
         {
-            self.values.remove(&node);
+            if self.is_last(number, &node) {
+                self.values.remove(&node);
+            }
         }
+        if self.order.len() > 2 * self.most {
+            let order = std::mem::take(&mut self.order);
+            self.order = order.into_iter().filter(|(number, node)| self.is_last(*number, node)).collect();
+        }
+    }
+
+    fn is_last(&self, number: u64, node: &NodeKey) -> bool {
+        self.values.get(node).is_some_and(|(last, _)| *last == number)
+    }
+
+    /// Removes it with all that tells of it.
+    fn forget(&mut self, node: &NodeKey) {
+        self.values.remove(node);
+        self.order.retain(|(_, other)| other != node);
     }
 
     fn remove(&mut self, node: &NodeKey) -> Option<V> {
         let (number, value) = self.values.remove(node)?;
-        // By ascending number; nothing of a node that was forgotten stays.
+        // By ascending number.
         if let Ok(at) = self.order.binary_search_by_key(&number, |(number, _)| *number) {
             self.order.remove(at);
         }
@@ -203,5 +219,10 @@ mod tests {
         assert_eq!(latest.remove(&node(3)), Some('d'));
         (5..100).for_each(|at| latest.insert(node(at), 'f'));
         assert_eq!((latest.len(), latest.order.len()), (3, 3));
+        (0..100).for_each(|_| latest.insert(node(99), 'g'));
+        assert_eq!([97, 98, 99].map(|at| latest.get(&node(at)).copied()), [Some('f'), Some('f'), Some('g')]);
+        assert!(latest.order.len() <= 6);
+        latest.forget(&node(99));
+        assert!(latest.len() == 2 && latest.order.iter().all(|(_, other)| *other != node(99)));
     }
 }

@@ -116,12 +116,14 @@ impl From<Error> for Refusal {
             Error::Io { source, .. } if is_full(&source) => Self::disk_full(),
             // Paths of the server are not for clients; its log has them.
             Error::Io { .. } => {
+                log::warn!("{error}");
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, "io", "the server could not read or write a file")
                     .help("see the server's log")
                     .after(5)
             }
             other => {
                 let told = other.to_string();
+                log::warn!("{told}");
                 let (message, help) = told.split_once("\n  help: ").unwrap_or((&told, "see the server's log"));
                 Self::new(StatusCode::INTERNAL_SERVER_ERROR, "failed", message).help(help)
             }

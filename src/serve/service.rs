@@ -138,18 +138,9 @@ impl<B: GraphBackend> Model<B> {
 
 impl<B: GraphBackend> Service<B> {
     fn open(options: Options, device: B::Device) -> Result<Self> {
-        let dir = options.state.clone();
-        let is_new = !State::is_begun(&dir);
-        Self::start(options, device).inspect_err(|_| {
-            if is_new {
-                State::take_back(&dir);
-            }
-        })
-    }
-
-    fn start(options: Options, device: B::Device) -> Result<Self> {
         // Before a state is begun for it.
         RunDir::open(&model_of(&options.model)?)?;
+        let is_new = !State::is_begun(&options.state);
         let (state, log, recovered) = timed("the state", || State::open(&options.state, &options.data))?;
         for damage in &recovered.damage {
             match damage.cut {
@@ -157,6 +148,15 @@ impl<B: GraphBackend> Service<B> {
                 false => log::warn!("{damage}"),
             }
         }
+        let begun = options.state.clone();
+        Self::start(options, device, state, log).inspect_err(|_| {
+            if is_new {
+                State::take_back(&begun);
+            }
+        })
+    }
+
+    fn start(options: Options, device: B::Device, state: State, log: Log) -> Result<Self> {
         let dir = state.base();
         let base = Dataset::open(&dir)?;
         let reader = RowReader::open(&model_of(&options.model)?, &dir, &base)?;
@@ -627,7 +627,8 @@ impl<B: GraphBackend> Engine for Service<B> {
     }
 
     fn compact(&self) -> Result<bool> {
-        let is_large = self.live.share_appended() >= self.options.compact_share;
+        let records = self.log.position().0.saturating_sub(self.upkeep().position().0);
+        let is_large = self.live.share_appended(records) >= self.options.compact_share;
         let is_due = self.forgotten.load(Ordering::Relaxed) && self.model().since.elapsed() >= FORGOTTEN;
         if is_large || is_due {
             self.rebase()?;
@@ -706,7 +707,10 @@ fn refusal(Refused { fault, error }: Refused) -> Refusal {
 }
 
 fn log_refusal(error: LogError) -> Refusal {
-    log::warn!("{error}");
+    // A key is the client's, who may have put anything into it.
+    if !matches!(error, LogError::KeyReused(_)) {
+        log::warn!("{error}");
+    }
     match error {
         LogError::Full(_) => Refusal::disk_full(),
         LogError::KeyReused(_) => {

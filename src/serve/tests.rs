@@ -310,6 +310,13 @@ fn strangers_are_kept_out_by_tokens_and_a_server_for_all_is_refused_without_them
     let with =
         |token: &str| server.ask(&format!("POST /v1/reload HTTP/1.1\r\nAuthorization: Bearer {token}"), b"").status;
     assert_eq!([with("0123456789abcdef"), with("0123456789abcdef"), with("fedcba9876543210")], [200, 401, 200]);
+    // All is taken, or nothing: neither a model beside tokens that cannot be used, nor tokens beside such a model.
+    let reloads = server.engine.reloads.load(Ordering::SeqCst);
+    fs::write(&file, "short\n").unwrap();
+    assert_eq!((with("fedcba9876543210"), server.engine.reloads.load(Ordering::SeqCst)), (409, reloads));
+    fs::write(&file, "0123456789abcdef\n").unwrap();
+    server.engine.bad_model.store(true, Ordering::SeqCst);
+    assert_eq!([with("fedcba9876543210"), with("fedcba9876543210"), with("0123456789abcdef")], [409, 409, 401]);
 }
 
 #[test]

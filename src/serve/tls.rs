@@ -32,11 +32,10 @@ impl Tls {
         Ok(Self { files: files.clone(), config: RwLock::new(read(files)?) })
     }
 
-    /// Takes the certificates that the files have now; files that cannot be used leave the old ones.
-    pub fn reread(&self) -> Result<()> {
+    /// Reads the certificates that the files have now; what is returned takes them.
+    pub fn reread(&self) -> Result<impl FnOnce()> {
         let config = read(&self.files)?;
-        *self.config.write().unwrap_or_else(PoisonError::into_inner) = config;
-        Ok(())
+        Ok(move || *self.config.write().unwrap_or_else(PoisonError::into_inner) = config)
     }
 
     pub fn config(&self) -> Arc<ServerConfig> {

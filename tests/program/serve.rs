@@ -7,7 +7,8 @@
 use std::collections::BTreeMap;
 use std::env;
 use std::fs::File;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -251,6 +252,25 @@ fn a_base_whose_embeddings_could_not_be_made_is_scored_with_those_of_the_last_on
     assert!(Command::new("kill").args(["-HUP", &server.child.id().to_string()]).status().unwrap().success());
     wait_until("it reloads", &|| age() < old);
     server.stop();
+    is_sound(&sandbox);
+}
+
+#[test]
+fn clients_that_never_read_give_their_places_back() {
+    let (sandbox, run) = trained("stage3", STAGE3);
+    let server = Server::start(&sandbox, &run, &["--max-connections", "2", "--read-timeout", "1s"]);
+    let pages = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(4000);
+    let deaf = |_| {
+        let mut stream = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
+        stream.set_write_timeout(Some(Duration::from_millis(200))).unwrap();
+        // Until neither side has room for more.
+        while stream.write(&pages).is_ok() {}
+        stream
+    };
+    let all: Vec<TcpStream> = (0..2).map(deaf).collect();
+    // Waits for a place, a minute at most.
+    assert_eq!(server.ask("GET", "/healthz", &[], b"").status, 200);
+    drop(all);
     is_sound(&sandbox);
 }
 

@@ -361,7 +361,7 @@ fn edges_that_follow_from_others_are_no_part_of_the_share_that_was_appended() {
     assert_eq!(edges.len() + nodes.len(), told.len() + 2);
     let [base, appended] = [|of: &&Count| of.base, |of: &&Count| of.appended].map(|of| told.iter().map(of).sum());
     let (base, appended): (usize, usize) = (base, appended);
-    assert!(appended > 80 && grown.0.share_appended() == appended as f64 / base as f64);
+    assert!(appended > 80 && grown.0.share_appended(0) == appended as f64 / base as f64);
 }
 
 #[test]

@@ -80,12 +80,13 @@ impl App {
         }
     }
 
-    /// Model, tokens and certificates anew; the name of the model. Each is taken where it can be used.
+    /// Model, tokens and certificates anew; the name of the model. All are taken, or none where one cannot be used.
     pub fn reload(&self) -> Result<String> {
-        let tokens = self.tokens.as_ref().map_or(Ok(()), Tokens::reread);
-        let tls = self.tls.as_ref().map_or(Ok(()), Tls::reread);
+        let tokens = self.tokens.as_ref().map(Tokens::reread).transpose()?;
+        let tls = self.tls.as_ref().map(Tls::reread).transpose()?;
         let model = self.engine.reload()?;
-        tokens.and(tls)?;
+        tokens.into_iter().for_each(|take| take());
+        tls.into_iter().for_each(|take| take());
         log::info!("reloaded: {model} scores from now on");
         Ok(model)
     }

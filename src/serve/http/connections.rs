@@ -1,5 +1,7 @@
 //! Connections: how many, how long they may take, and their end.
 
+#[cfg(target_os = "linux")]
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +11,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
@@ -52,6 +54,7 @@ pub(in crate::serve) async fn listen(
         let _ = stream.set_nodelay(true);
         let (router, watcher, read) = (router.clone(), graceful.watcher(), app.options.limits.read);
         let tls = app.tls.as_ref().map(|tls| TlsAcceptor::from(tls.config()));
+        give_up_behind(&stream, read);
         tokio::spawn(async move {
             match tls {
                 None => drive(stream, router, watcher, read).await,
@@ -68,6 +71,22 @@ pub(in crate::serve) async fn listen(
     app.stop();
     drop(listener);
     timeout(app.options.grace, graceful.shutdown()).await.is_ok()
+}
+
+/// Ends a connection whose client has taken nothing of what waits for it for so long.
+#[cfg_attr(not(target_os = "linux"), expect(unused_variables))]
+fn give_up_behind(stream: &TcpStream, time: Duration) {
+    #[cfg(target_os = "linux")]
+    {
+        let time = libc::c_uint::try_from(time.as_millis()).unwrap_or(libc::c_uint::MAX);
+        let size = size_of_val(&time) as libc::socklen_t;
+        // SAFETY: the socket is open, and the option is one of these bytes, which are read before the call returns. Where
+        // the system refuses, all is as it was.
+        unsafe {
+            let option = libc::TCP_USER_TIMEOUT;
+            libc::setsockopt(stream.as_raw_fd(), libc::IPPROTO_TCP, option, (&raw const time).cast(), size);
+        }
+    }
 }
 
 async fn drive<S>(stream: S, router: Router, watcher: Watcher, read: Duration)

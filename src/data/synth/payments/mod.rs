@@ -14,7 +14,7 @@
 //! terminals, whose payments of that day and the next 27 are all fraudulent; every day three customers, a third of
 //! whose payments of that day and the next 13 are fraudulent, with five times their amounts.
 //!
-//! With 5,000 customers and 10,000 terminals over 183 days these are about 1.75 million payments, 0.84 % of them fraud.
+//! With 5,000 customers and 10,000 terminals over 183 days these are about 1.78 million payments, 0.84 % of them fraud.
 
 mod draw;
 mod write;
