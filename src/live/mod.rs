@@ -54,6 +54,7 @@ mod tests;
 mod view;
 mod walk;
 
+#[cfg(feature = "serve")]
 pub(crate) use change::COLUMNS;
 pub use change::{Change, EdgeChange, NodeChange, NodeKey};
 pub use columns::Columns;
