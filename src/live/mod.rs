@@ -29,7 +29,7 @@
 
 mod append;
 mod base;
-mod change;
+pub(crate) mod change;
 mod columns;
 mod compact;
 mod delta;
@@ -54,8 +54,6 @@ mod tests;
 mod view;
 mod walk;
 
-#[cfg(feature = "serve")]
-pub(crate) use change::COLUMNS;
 pub use change::{Change, EdgeChange, NodeChange, NodeKey};
 pub use columns::Columns;
 pub use derived::{Derived, EdgeAt, EventAt, Independent, Rebaser};

@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::live::{COLUMNS, Change, EdgeChange, NodeChange, NodeKey};
+use crate::live::change::COLUMNS;
+use crate::live::{Change, EdgeChange, NodeChange, NodeKey};
 
 /// What was accepted and has to be done again at the next start.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
