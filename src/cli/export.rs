@@ -28,8 +28,8 @@ enum Target {
     Lightgbm(Lightgbm),
 }
 
-/// One table of nodes per type, one of edges per relation, and the description that imports them again. Features and
-/// values of edges are left out: they are scaled, and no longer what the tables said
+/// One table of nodes per type, one of edges per relation, and the description that imports them again. Features
+/// are left out, and values of edges are as models read them: scaled, and no longer what the tables said
 #[derive(Debug, Args)]
 struct Tables {
     /// Data directory to read

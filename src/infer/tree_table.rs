@@ -438,8 +438,7 @@ impl<B: GraphBackend> TableModel<B> {
         let walks = if of.mean || of.max || of.sum || self.inputs.label_share { of.hops } else { 0 };
         // Wavelets divide by the degrees of both ends.
         let wavelets = if of.wavelets { of.wavelet_order + 1 } else { 0 };
-        let stage2 = if self.folds.is_empty() { 0 } else { TripleStreamGat::<B>::LAYERS };
-        walks.max(wavelets).max(stage2).max(1)
+        walks.max(wavelets).max(self.layers())
     }
 
     /// How many models of Stage 2 keep rows of nodes that are two layers away from a target: none where anything else

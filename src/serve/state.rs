@@ -176,8 +176,7 @@ impl State {
     /// Takes back the state that was begun in `dir` by a server that could not start: the next one may have other data.
     pub fn take_back(dir: &Path) {
         // What cannot be removed is what the next start finds and names.
-        let _ = fs::remove_file(dir.join(FILE));
-        let _ = fs::remove_dir_all(dir.join(LOG));
+        [FILE, LOG].iter().for_each(|name| drop(remove(&dir.join(name))));
         let _ = fs::remove_dir(dir);
     }
 
