@@ -307,13 +307,17 @@ fn strangers_are_kept_out_by_tokens_and_a_server_for_all_is_refused_without_them
         assert_eq!(server.get(path).status, 200, "{path}");
     }
     fs::write(&file, "fedcba9876543210\n").unwrap();
-    let with =
-        |token: &str| server.ask(&format!("POST /v1/reload HTTP/1.1\r\nAuthorization: Bearer {token}"), b"").status;
+    let reload = |token: &str| server.ask(&format!("POST /v1/reload HTTP/1.1\r\nAuthorization: Bearer {token}"), b"");
+    let with = |token: &str| reload(token).status;
     assert_eq!([with("0123456789abcdef"), with("0123456789abcdef"), with("fedcba9876543210")], [200, 401, 200]);
     // All is taken, or nothing: neither a model beside tokens that cannot be used, nor tokens beside such a model.
     let reloads = server.engine.reloads.load(Ordering::SeqCst);
     fs::write(&file, "short\n").unwrap();
-    assert_eq!((with("fedcba9876543210"), server.engine.reloads.load(Ordering::SeqCst)), (409, reloads));
+    let refused = reload("fedcba9876543210");
+    assert_eq!((refused.status, server.engine.reloads.load(Ordering::SeqCst)), (409, reloads));
+    let error = &refused.json()["error"];
+    assert!(error["message"].to_string().contains("a file of the server"), "{error}");
+    assert!(error["place"].is_null() && !error.to_string().contains("tokens\""), "{error}");
     fs::write(&file, "0123456789abcdef\n").unwrap();
     server.engine.bad_model.store(true, Ordering::SeqCst);
     assert_eq!([with("fedcba9876543210"), with("fedcba9876543210"), with("0123456789abcdef")], [409, 409, 401]);
@@ -374,6 +378,11 @@ fn the_description_has_every_route_and_the_columns_of_the_tables() {
             assert!(line.contains(&format!("{method}(")), "{method} {path}");
         }
         assert_eq!(methods.as_object().unwrap().len(), line.matches("routes::").count(), "{path}");
+    }
+    for path in ["/", "/metrics", "/healthz"] {
+        let told = api["paths"][path]["get"]["responses"]["200"]["content"].as_object().unwrap();
+        let head = server.get(path).head;
+        assert!(told.keys().all(|of| head.contains(&format!("content-type: {of}"))), "{path}: {told:?}, {head}");
     }
     let schemas = &api["components"]["schemas"];
     assert_eq!(schemas["Node_payment"]["properties"]["Amount"]["type"], json!(["number", "null"]));

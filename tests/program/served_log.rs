@@ -121,3 +121,36 @@ fn a_late_label_changes_the_columns_of_the_first_payment_that_sees_it_in_what_is
     server.stop();
     assert_eq!(Server::start(&sandbox, &run, &[]).scores(&third), after);
 }
+
+#[test]
+fn a_repeat_is_answered_as_the_first_time_wherever_the_graph_has_gone_since() {
+    let (sandbox, run) = with_visits();
+    let server = Server::start(&sandbox, &run, &[]);
+    let ask = |path: &str, key: &str, body: &Value| {
+        let header = format!("Idempotency-Key: {key}");
+        server.connect().ask("POST", path, &[&header], body.to_string().as_bytes()).unwrap()
+    };
+    let mut payment = row("again", NOW, "c1");
+    payment.as_object_mut().unwrap().remove("shop");
+    let edges = json!({"edges": [{"relation": "paid_at", "src": "again", "dst": "s2"}]});
+    let labels = json!({"labels": [{"node": "payment:again", "label": 1, "known": NOW + DAY}]});
+    let requests = [
+        ("/v1/events", "payment", json!({"nodes": [payment]})),
+        ("/v1/events", "edges", edges),
+        ("/v1/labels", "label", labels),
+    ];
+    let first = requests.each_ref().map(|(path, key, body)| ask(path, key, body).json());
+    assert!(first.iter().all(|answer| answer["repeated"] == false), "{first:?}");
+    forget(&server, "payment/again");
+    for ((path, key, body), first) in requests.iter().zip(&first) {
+        let again = ask(path, key, body);
+        assert_eq!((again.status, &again.json()["position"]), (200, &first["position"]), "{key}: {}", again.json());
+        assert_eq!(again.json()["repeated"], true);
+        let other = match *key {
+            "label" => json!({"labels": [{"node": "payment:5", "label": 1, "known": NOW}]}),
+            _ => json!({"nodes": [row("other", NOW, "c1")]}),
+        };
+        assert_eq!(ask(path, key, &other).status, 409, "{key}");
+    }
+    assert!(!has(&mut server.connect(), "payment/again"));
+}

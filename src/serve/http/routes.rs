@@ -199,7 +199,15 @@ pub(in crate::serve) async fn reload(State(app): State<Arc<App>>) -> Answer<Json
     let reloaded = beside(move || {
         app.reload().map_err(|error: Error| {
             log::warn!("not reloaded: {error}");
-            Refusal { status: StatusCode::CONFLICT, code: "not_reloaded", retry_after: None, ..error.into() }
+            let refusal = match error {
+                // Its path is not for clients.
+                Error::Format { place, expected, found, help, .. } => {
+                    let message = format!("a file of the server does not fit, at {place}; its log names it");
+                    Refusal::new(StatusCode::CONFLICT, "not_reloaded", message).expected(expected, found).help(help)
+                }
+                other => other.into(),
+            };
+            Refusal { status: StatusCode::CONFLICT, code: "not_reloaded", retry_after: None, ..refusal }
         })
     });
     Ok(Json(Reloaded { model: reloaded.await? }))
@@ -224,7 +232,8 @@ pub(in crate::serve) async fn readiness(State(app): State<Arc<App>>) -> Answer<(
 }
 
 /// Figures for Prometheus
-#[utoipa::path(get, path = "/metrics", responses((status = 200, description = "OpenMetrics text", body = String)))]
+#[utoipa::path(get, path = "/metrics", responses(
+    (status = 200, description = "OpenMetrics text", body = String, content_type = "application/openmetrics-text")))]
 pub(in crate::serve) async fn metrics(State(app): State<Arc<App>>) -> Answer<Response> {
     let text = beside(move || app.metrics.text().map_err(|_| Refusal::panicked())).await?;
     Ok(([(header::CONTENT_TYPE, OPENMETRICS)], text).into_response())
@@ -237,7 +246,7 @@ pub(in crate::serve) async fn openapi(Extension(api): Extension<Arc<Api>>) -> Re
 }
 
 /// A page to look a node up
-#[utoipa::path(get, path = "/", responses((status = 200, description = "HTML", body = String)))]
+#[utoipa::path(get, path = "/", responses((status = 200, description = "HTML", body = String, content_type = "text/html")))]
 pub(in crate::serve) async fn index() -> Response {
     ([(header::CONTENT_SECURITY_POLICY, page::policy())], Html(page::HTML)).into_response()
 }

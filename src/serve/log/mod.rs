@@ -223,6 +223,13 @@ impl Log {
         waiting.into_iter().map(answer).collect()
     }
 
+    /// The answer to a batch that repeats the key of one that was kept; `None` where none was.
+    pub fn repeated(&self, key: &Key) -> Option<Result<Appended, LogError>> {
+        let mut files = lock(&self.files);
+        files.keys.forget(now());
+        files.known(key)
+    }
+
     fn failed(&self, reason: &dyn fmt::Display) -> LogError {
         LogError::Failed { path: self.dir.clone(), reason: reason.to_string() }
     }
@@ -456,6 +463,13 @@ impl Files {
         Ok(())
     }
 
+    /// What became of the batch with this key, where there was one.
+    fn known(&self, key: &Key) -> Option<Result<Appended, LogError>> {
+        let (digest, position) = self.keys.get(&key.text)?;
+        let known = Appended { position, repeated: true };
+        Some((digest == key.digest).then_some(known).ok_or_else(|| LogError::KeyReused(key.text.clone())))
+    }
+
     /// Writes and answers what waits, but those that repeat the key of another one here: they are given back.
     fn write(&mut self, dir: &Path, waiting: Vec<Arc<Waiting>>) -> Vec<Arc<Waiting>> {
         let received = now();
@@ -464,10 +478,8 @@ impl Files {
         let (mut fresh, mut next) = (HashSet::new(), self.next);
         for batch in waiting {
             if let Some(key) = &batch.key {
-                if let Some((digest, position)) = self.keys.get(&key.text) {
-                    let same = digest == key.digest;
-                    let known = Appended { position, repeated: true };
-                    batch.answer(same.then_some(known).ok_or_else(|| LogError::KeyReused(key.text.clone())));
+                if let Some(known) = self.known(key) {
+                    batch.answer(known);
                     continue;
                 }
                 if !fresh.insert(key.text.clone()) {
