@@ -15,12 +15,15 @@ impl Groups {
     }
 
     /// Of data that are split by group: nodes that are connected through nodes of the types that the split names. None
-    /// for other data.
+    /// for other data, and where what it names are no nodes, such as the rings of `graphsieve synth`.
     pub fn of_split(dataset: &Dataset) -> Option<Self> {
         let SplitRule::Group { groups: names, .. } = &dataset.split.as_ref()?.rule else { return None };
         let (graph, types) = (&dataset.graph, dataset.graph.node_types());
-        let mut groups = Self::new(graph.num_nodes());
         let is_group = |of: usize| names.contains(&types[of].name);
+        if !(0..types.len()).any(is_group) {
+            return None;
+        }
+        let mut groups = Self::new(graph.num_nodes());
         for relation in graph.relations().iter().filter(|of| is_group(of.src) || is_group(of.dst)) {
             let (src, dst) = (types[relation.src].offset as u32, types[relation.dst].offset as u32);
             for row in 0..types[relation.dst].count {
@@ -77,5 +80,8 @@ mod tests {
         dataset.split = Some(StoredSplit::of_parts(rule, 6, [&[], &[], &[]]));
         let mut groups = Groups::of_split(&dataset).unwrap();
         assert_eq!((0..6).map(|node| groups.of(node)).collect::<Vec<_>>(), [0, 1, 0, 3, 0, 3]);
+        let rule = SplitRule::Group { groups: vec!["ring".into()], seed: 1, train: 0.6, validation: 0.2, test: 0.2 };
+        dataset.split = Some(StoredSplit::of_parts(rule, 6, [&[], &[], &[]]));
+        assert!(Groups::of_split(&dataset).is_none());
     }
 }

@@ -137,8 +137,7 @@ impl Split {
         Ok(Self { train, validation, test })
     }
 
-    /// Divides whole groups, the largest first and equal ones by a draw: each goes to the part that lacks most of what
-    /// the group has. `group_of` gives the group of a global id.
+    /// Divides whole groups, as [`whole_groups`] does. `group_of` gives the group of a global id.
     ///
     /// # Errors
     /// As for [`stratified`](Self::stratified); few large groups leave a part without a class.
@@ -149,34 +148,9 @@ impl Split {
         seed: u64,
     ) -> Result<Self> {
         let sorted = checked(labels, fractions)?;
-        let mut members: BTreeMap<u32, [usize; 2]> = BTreeMap::new();
-        for &(node, label) in &sorted {
-            members.entry(group_of(node)).or_default()[usize::from(label)] += 1;
-        }
-        let mut order: Vec<(u32, [usize; 2])> = members.into_iter().collect();
-        order.shuffle(&mut ChaCha8Rng::seed_from_u64(seed));
-        order.sort_by_key(|(_, counts)| std::cmp::Reverse(counts[0] + counts[1]));
-        let total = [0, 1].map(|class: u8| sorted.iter().filter(|(_, label)| *label == class).count().max(1) as f64);
-        let shares = fractions.as_array();
-        let mut have = [[0usize; 2]; 3];
-        let mut part_of: BTreeMap<u32, usize> = BTreeMap::new();
-        for (group, counts) in order {
-            // What a part lacks of its share of a class, as a share of that share, weighted by what the group brings.
-            let lack = |part: usize| -> f64 {
-                let of_class = |class: usize| {
-                    let wanted = shares[part] * total[class];
-                    (wanted - have[part][class] as f64) / wanted * counts[class] as f64 / total[class]
-                };
-                of_class(0) + of_class(1)
-            };
-            let part = (0..3).rev().max_by(|&a, &b| lack(a).total_cmp(&lack(b))).unwrap_or(0);
-            (0..2).for_each(|class| have[part][class] += counts[class]);
-            part_of.insert(group, part);
-        }
         let mut parts: [Vec<(u32, u8)>; 3] = Default::default();
-        for &(node, label) in &sorted {
-            parts[part_of[&group_of(node)]].push((node, label));
-        }
+        let part_of = whole_groups(&sorted, &mut group_of, &fractions.as_array(), seed);
+        sorted.into_iter().zip(part_of).for_each(|(entry, part)| parts[part].push(entry));
         Self::of_parts(parts).map_err(|error| match error {
             Error::Data { what, expected, found, .. } => {
                 let help = "few groups hold most labels; name other groups, or split at random".into();
@@ -303,6 +277,41 @@ pub(super) fn apportion(n: usize, fractions: [f64; 3], owed: &mut [f64; 3]) -> [
     }
     *owed = std::array::from_fn(|p| ideal[p] - counts[p] as f64);
     counts
+}
+
+/// By label the part that its group goes to, of parts with these shares of the labels: whole groups, the largest first and
+/// equal ones by a draw, each to the part that lacks most of what the group has.
+pub(crate) fn whole_groups(
+    labels: &[(u32, u8)],
+    group_of: &mut dyn FnMut(u32) -> u32,
+    shares: &[f64],
+    seed: u64,
+) -> Vec<usize> {
+    let groups: Vec<u32> = labels.iter().map(|&(node, _)| group_of(node)).collect();
+    let mut members: BTreeMap<u32, [usize; 2]> = BTreeMap::new();
+    for (&group, &(_, label)) in groups.iter().zip(labels) {
+        members.entry(group).or_default()[usize::from(label)] += 1;
+    }
+    let mut order: Vec<(u32, [usize; 2])> = members.into_iter().collect();
+    order.shuffle(&mut ChaCha8Rng::seed_from_u64(seed));
+    order.sort_by_key(|(_, counts)| std::cmp::Reverse(counts[0] + counts[1]));
+    let total = [0, 1].map(|class: u8| labels.iter().filter(|(_, label)| *label == class).count().max(1) as f64);
+    let mut have = vec![[0usize; 2]; shares.len()];
+    let mut part_of: BTreeMap<u32, usize> = BTreeMap::new();
+    for (group, counts) in order {
+        // What a part lacks of its share of a class, as a share of that share, weighted by what the group brings.
+        let lack = |part: usize| -> f64 {
+            let of_class = |class: usize| {
+                let wanted = shares[part] * total[class];
+                (wanted - have[part][class] as f64) / wanted * counts[class] as f64 / total[class]
+            };
+            of_class(0) + of_class(1)
+        };
+        let part = (0..shares.len()).rev().max_by(|&a, &b| lack(a).total_cmp(&lack(b))).unwrap_or(0);
+        (0..2).for_each(|class| have[part][class] += counts[class]);
+        part_of.insert(group, part);
+    }
+    groups.into_iter().map(|group| part_of[&group]).collect()
 }
 
 /// Labels in ascending order of id, where they and the shares can be divided.

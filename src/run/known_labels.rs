@@ -2,9 +2,10 @@
 //!
 //! A label may tell of other nodes, never of its own. Where nodes have no times, what is seen leaves some labels out,
 //! and only nodes without a label among those that are left are learned from or scored. Where they have, what is seen
-//! is what was known before a time, and only later nodes are. In both cases the same columns serve all nodes at once.
+//! is what was known before a time, and only later nodes are. In both cases the same columns serve all nodes at once. In
+//! data that are split by group, labels without times are left out by whole groups: of a new group none is known.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 
 use rand::seq::SliceRandom;
@@ -14,6 +15,8 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use super::bundle::DataDigest;
+use crate::data::groups::Groups;
+use crate::data::split::whole_groups;
 use crate::error::{Error, Result};
 use crate::graph::formats::atomic_write;
 use crate::graph::json::read_json;
@@ -44,6 +47,17 @@ pub struct KnownLabels {
     passes: Passes,
     /// By global id: the place in `entries` and one more, 0 for none.
     places: Vec<u32>,
+    /// Of a training on data that are split by group.
+    mates: Option<Mates>,
+}
+
+/// Nodes whose labels are hidden together.
+#[derive(Clone, Debug, PartialEq)]
+struct Mates {
+    /// By entry.
+    group: Vec<usize>,
+    /// By group.
+    nodes: Vec<Vec<u32>>,
 }
 
 /// One label.
@@ -107,6 +121,9 @@ impl KnownLabels {
             Some(events) => Passes::Times { cuts: cuts(&entries, dataset), time: events.time.clone() },
             None => {
                 let folds = hidden_in_turn(share) as u32;
+                if let Some(groups) = Groups::of_split(dataset) {
+                    return Self::of_groups(entries, groups, (folds, seed), dataset.graph.num_nodes());
+                }
                 let mut order: Vec<usize> = (0..entries.len()).collect();
                 order.shuffle(&mut ChaCha8Rng::seed_from_u64(seed));
                 // Both classes in every fold, as far as they go.
@@ -118,10 +135,39 @@ impl KnownLabels {
         Self::new(entries, passes, dataset.graph.num_nodes())
     }
 
+    /// In folds of whole groups.
+    fn of_groups(mut entries: Vec<Known>, mut groups: Groups, (folds, seed): (u32, u64), nodes: usize) -> Self {
+        let shares = vec![1.0 / f64::from(folds); folds as usize];
+        let fold_of = whole_groups(&labels(&entries), &mut |node| groups.of(node), &shares, seed);
+        entries.iter_mut().zip(fold_of).for_each(|(known, fold)| known.fold = fold as u32);
+        let mut numbers: HashMap<u32, usize> = HashMap::new();
+        let mut mates = Mates { group: Vec::with_capacity(entries.len()), nodes: Vec::new() };
+        for known in &entries {
+            let next = mates.nodes.len();
+            let group = *numbers.entry(groups.of(known.node)).or_insert(next);
+            if group == next {
+                mates.nodes.push(Vec::new());
+            }
+            mates.nodes[group].push(known.node);
+            mates.group.push(group);
+        }
+        Self { mates: Some(mates), ..Self::new(entries, Passes::Folds(folds), nodes) }
+    }
+
+    /// All labels but those of `learned`, ascending by node, and of their groups.
+    fn without(&self, learned: &[Known]) -> Seen {
+        let Some(Mates { group, nodes: members }) = &self.mates else { return Seen::Without(nodes(learned)) };
+        let group_of = |known: &Known| group[self.places[known.node as usize] as usize - 1];
+        let groups: BTreeSet<usize> = learned.iter().map(group_of).collect();
+        let mut hidden: Vec<u32> = groups.into_iter().flat_map(|group| members[group].iter().copied()).collect();
+        hidden.sort_unstable();
+        Seen::Without(hidden)
+    }
+
     fn new(entries: Vec<Known>, passes: Passes, nodes: usize) -> Self {
         let mut places = vec![0; nodes];
         entries.iter().zip(1..).for_each(|(known, place)| places[known.node as usize] = place);
-        Self { entries, passes, places }
+        Self { entries, passes, places, mates: None }
     }
 
     /// Those of a part of the nodes: `whole` says of each which one it is here, if it is any, and `events` are theirs.
@@ -237,7 +283,7 @@ impl KnownLabels {
                 let mut all = self.entries.clone();
                 let mut learned = all.partial_shuffle(&mut rng, hidden).0.to_vec();
                 learned.sort_unstable_by_key(|known| known.node);
-                Masked { seen: Seen::Without(nodes(&learned)), learned: labels(&learned) }
+                Masked { seen: self.without(&learned), learned: labels(&learned) }
             }
             Passes::Times { .. } => {
                 let times = self.in_time();
@@ -265,7 +311,7 @@ impl KnownLabels {
             let mut learned = entries[first..end].to_vec();
             learned.sort_unstable_by_key(|known| known.node);
             let seen = match without_times {
-                true => Seen::Without(nodes(&learned)),
+                true => self.without(&learned),
                 false => Seen::Before(entries.get(rng.random_range(first / 2..=first)).map_or(0, |known| known.time)),
             };
             Masked { seen, learned: labels(&learned) }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::graph::{IdMaps, Labels, SplitRule, StoredSplit, TimeWindow};
+use crate::graph::{Adjacency, IdMaps, Labels, RelationSpec, SplitRule, StoredSplit, TimeWindow};
 
 const SHARE: f64 = 0.65;
 
@@ -51,6 +51,34 @@ fn without_times_a_node_is_scored_with_every_label_but_those_of_its_part() {
             known.entries.iter().filter(|entry| entry.fold == part).map(|entry| entry.label).collect();
         assert!(of_part.contains(&0) && of_part.contains(&1));
     }
+}
+
+#[test]
+fn in_data_that_are_split_by_group_no_label_of_the_same_group_is_seen() {
+    // Users 0 to 59 and 20 cards, each of three users.
+    let has = Adjacency::from_edges(60, 20, &(0..60).map(|user| (user, user * 7 % 20)).collect::<Vec<_>>());
+    let types = vec![("user".into(), 60), ("card".into(), 20)];
+    let graph = HeteroGraph::new(types, vec![RelationSpec::new("has", 1, 0, has)]).unwrap();
+    let train: Vec<(u32, u8)> = (0..60).map(|user| (user, u8::from(user % 5 < 2))).collect();
+    let mut data = Dataset::new(graph, None, None, None);
+    let rule = SplitRule::Group { groups: vec!["card".into()], seed: 1, train: 0.6, validation: 0.2, test: 0.2 };
+    data.split = Some(StoredSplit::of_parts(rule, 80, [&train, &[], &[]]));
+    let known = KnownLabels::of(&data, &train, SHARE, 1);
+    let mates = |node: u32| (0..60).filter(move |user| user % 20 == node % 20);
+    let passes = known.passes();
+    for node in 0..60 {
+        let seen = seen_by(&known, &passes[known.pass_of(node)]);
+        assert!(mates(node).all(|mate| !seen.contains(&mate)) && seen.len() >= 30, "{node}: {seen:?}");
+    }
+    let epochs = (0..3).map(|epoch| known.of_epoch(SHARE, 1, epoch));
+    for Masked { seen, learned } in epochs.chain(known.of_batches(5, SHARE, 1, 0)) {
+        let seen = seen_by(&known, &seen);
+        assert!(
+            learned.iter().all(|&(node, _)| mates(node).all(|mate| !seen.contains(&mate))),
+            "{learned:?}, {seen:?}"
+        );
+    }
+    assert!(known.of_batches(5, SHARE, 1, 0).iter().all(|batch| !seen_by(&known, &batch.seen).is_empty()));
 }
 
 #[test]

@@ -1,11 +1,12 @@
 //! Stage 2 out of fold: no training node is scored by a model that has seen its label.
 //!
-//! The training labels are divided into stratified parts. Each part is scored by a Stage 2 that was trained on the
+//! The training labels are divided into stratified parts, of whole groups in data that are split by group. Each part is scored by a Stage 2 that was trained on the
 //! other parts; all other nodes, validation and test among them, get the mean of these models. Of data that are split
 //! by time the parts follow one another, and each is scored by a model of what was known of the earlier ones: a later
 //! label would tell what nobody knew at the time. The first part has no such model: for the trees its scores are
 //! missing.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
@@ -18,7 +19,8 @@ use super::super::session::RunOptions;
 use super::super::stretch::Stretch;
 use super::super::tasks::attention;
 use crate::config::{STAGE2_EMBEDDINGS_FILE, STAGE2_SCORES_FILE, Stage2Config};
-use crate::data::split::Split;
+use crate::data::groups::Groups;
+use crate::data::split::{Split, whole_groups};
 use crate::error::{Error, Result};
 use crate::graph::{Dataset, Events, Spill, TimeWindow, open_embeddings};
 use crate::infer::tree_table::Stage2Output;
@@ -47,7 +49,7 @@ pub(super) struct Model {
 
 impl Folds {
     /// The models for the training labels of `split` in `count` parts: stratified ones, each scored by a model of all
-    /// others; of data that are split by time contiguous ones in time, each scored by a model of what was known of the
+    /// others, of whole groups where the data are split by group: a label of a group tells much of its other members; of data that are split by time contiguous ones in time, each scored by a model of what was known of the
     /// earlier ones when it began, and all other nodes by a model of all.
     ///
     /// # Errors
@@ -59,7 +61,11 @@ impl Folds {
                 train.iter().filter(|entry| held_out.binary_search(entry).is_err()).copied().collect()
             };
             let model = |held_out: Vec<(u32, u8)>| Model { train: without(&held_out), held_out, others: true };
-            return Ok(Self { models: parts(train, count, seed)?.into_iter().map(model).collect(), first: Vec::new() });
+            let parts = match Groups::of_split(dataset) {
+                Some(groups) => parts_of_groups(train, groups, count, seed)?,
+                None => parts(train, count, seed)?,
+            };
+            return Ok(Self { models: parts.into_iter().map(model).collect(), first: Vec::new() });
         };
         let mut parts = in_time(train, events, count)?;
         let mut models = Vec::with_capacity(count);
@@ -182,6 +188,33 @@ fn interrupted(error: Error, run: &RunDir) -> Error {
     }
 }
 
+/// The training labels in `count` parts of whole groups.
+///
+/// # Errors
+/// [`Error::Data`] where the labels outside of a part lack a class: no model learns from them.
+fn parts_of_groups(labels: &[(u32, u8)], mut groups: Groups, count: usize, seed: u64) -> Result<Vec<Vec<(u32, u8)>>> {
+    let shares = vec![1.0 / count as f64; count];
+    let part_of = whole_groups(labels, &mut |node| groups.of(node), &shares, seed);
+    let part = |part: usize| labels.iter().zip(&part_of).filter(move |(_, of)| **of == part).map(|(entry, _)| *entry);
+    for at in 0..count {
+        let classes: HashSet<u8> =
+            (0..count).filter(|other| *other != at).flat_map(part).map(|(_, label)| label).collect();
+        if classes.len() < 2 || part(at).next().is_none() {
+            return Err(Error::Data {
+                what: "training labels".into(),
+                expected: format!(
+                    "groups enough for features.stage2_folds = {count} parts, both classes outside of each"
+                ),
+                found: "a group with nearly all labels of a class".into(),
+                help:
+                    "lower features.stage2_folds, leave stage2_score and stage2_embedding out, or split by other groups"
+                        .into(),
+            });
+        }
+    }
+    Ok((0..count).map(|at| part(at).collect()).collect())
+}
+
 /// Stratified parts of labels, each in ascending order.
 pub(super) fn parts(labels: &[(u32, u8)], count: usize, seed: u64) -> Result<Vec<Vec<(u32, u8)>>> {
     let mut parts = vec![Vec::new(); count];
@@ -270,6 +303,28 @@ mod tests {
         assert!(parts.iter().all(|part| part.is_sorted() && part.len() >= 12));
         let error = in_time(&labels, &events(&[1; 60], 0), 4).unwrap_err().to_string();
         assert!(error.contains("stage2_folds = 4 parts in time"), "{error}");
+    }
+
+    #[test]
+    fn groups_are_held_out_as_a_whole() {
+        let labels: Vec<(u32, u8)> = (0..60).map(|node| (node, u8::from(node % 7 < 3))).collect();
+        let groups = || {
+            let mut groups = Groups::new(60);
+            (20..60).for_each(|node| groups.join(node, node % 20));
+            groups
+        };
+        let parts = parts_of_groups(&labels, groups(), 4, 7).unwrap();
+        let mut all = parts.concat();
+        all.sort_unstable();
+        assert_eq!(all, labels);
+        for part in &parts {
+            assert!((12..=18).contains(&part.len()) && part.is_sorted(), "{part:?}");
+            assert!(part.iter().all(|(node, _)| part.iter().filter(|(mate, _)| mate % 20 == node % 20).count() == 3));
+        }
+        let mut one = groups();
+        (1..20).for_each(|node| one.join(0, node));
+        let error = parts_of_groups(&labels, one, 4, 7).unwrap_err().to_string();
+        assert!(error.contains("features.stage2_folds = 4") && error.contains("other groups"), "{error}");
     }
 
     #[test]
