@@ -21,7 +21,7 @@ use crate::run::progress::{StageProgress, Unit};
 use crate::run::{RunDir, interrupt};
 use crate::score::{Judged, SideBySide};
 use crate::timing::timed;
-use crate::train::{self, Outcome, RunOptions, ranks};
+use crate::train::{self, Check, Outcome, RunOptions, ranks};
 
 /// `data.path` of the shipped configurations. Where it is missing a first training makes it.
 const SHIPPED_DATA: &str = "artifacts/data/quickstart";
@@ -114,10 +114,19 @@ pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
     if process.is_none() {
         provide()?;
     }
-    timed("memory of the device", || Room::of(device, ranks).check(&config, console))?;
+    let check = {
+        let config = config.clone();
+        Check::new(move || timed("memory of the device", || Room::of(device, ranks).check(&config, console)))
+    };
+    // One training of a network reads its data beside it.
+    let reads = matches!(config, RunConfig::Stage1(_) | RunConfig::Stage2(_)) && ranks == 1 && !arguments.each_window;
+    let check = match reads {
+        true => check,
+        false => check.run().map(|()| Check::default())?,
+    };
     let from = arguments.from.as_deref().map(|from| start_of(from, &config)).transpose()?;
     let (resume, progress) = (arguments.resume.clone(), console.progress());
-    let options = RunOptions { resume, from, progress, ..RunOptions::quiet(description) };
+    let options = RunOptions { resume, from, progress, check, ..RunOptions::quiet(description) };
     if arguments.each_window {
         return with_backend!(device, |B, d| each_window::<B>(&config, &options, &d, console));
     }

@@ -331,16 +331,28 @@ impl Adjacency {
     /// The edges `(row, column)` that `keep` wants, in the same order. What a row keeps of a span is its own: where
     /// edges go, every row has its list.
     pub(crate) fn filtered(&self, keep: impl Fn(u32, u32) -> bool + Sync) -> Adjacency {
-        let kept = |row: usize| self.row(row).iter().copied().filter(|&col| keep(row as u32, col)).collect::<Vec<_>>();
-        let rows = || (0..self.num_rows()).into_par_iter().with_min_len(256);
-        let lengths: Vec<u64> = rows().map(|row| kept(row).len() as u64).collect();
-        let mut row_ptr: Vec<u64> = std::iter::once(0).chain(lengths).collect();
+        const ROWS: usize = 1 << 12;
+        let of_block = |block: usize| {
+            let rows = block * ROWS..self.num_rows().min((block + 1) * ROWS);
+            let (mut lengths, mut kept) = (Vec::with_capacity(rows.len()), Vec::new());
+            for row in rows {
+                let before = kept.len();
+                kept.extend(self.row(row).iter().copied().filter(|&col| keep(row as u32, col)));
+                lengths.push((kept.len() - before) as u64);
+            }
+            (lengths, kept)
+        };
+        let blocks = (0..self.num_rows().div_ceil(ROWS)).into_par_iter();
+        let (lengths, kept): (Vec<Vec<u64>>, Vec<Vec<u32>>) = blocks.map(of_block).unzip();
+        let mut row_ptr: Vec<u64> = std::iter::once(0).chain(lengths.into_iter().flatten()).collect();
         accumulate(&mut row_ptr);
-        if row_ptr[self.num_rows()] == self.num_edges() as u64 {
+        let edges = row_ptr[self.num_rows()] as usize;
+        if edges == self.num_edges() {
             return self.clone();
         }
-        let mut col_idx = vec![0; row_ptr[self.num_rows()] as usize];
-        for_each_row_mut(&row_ptr, &mut col_idx, &|row, entries| entries.copy_from_slice(&kept(row)));
+        // One block after the other, so that each goes before memory for all of them is filled.
+        let mut col_idx = Vec::with_capacity(edges);
+        kept.into_iter().for_each(|kept| col_idx.extend_from_slice(&kept));
         Adjacency::from_checked(row_ptr, col_idx, self.num_cols)
     }
 

@@ -110,6 +110,7 @@ pub(crate) use hetero::{Histories, check_name};
 pub use ids::IdMaps;
 pub use labels::Labels;
 pub use manifest::Manifest;
+pub(crate) use npy::write_npy_f32_digested;
 pub use npy::{matrix_shape, open_embeddings, read_embeddings, write_npy, write_npy_f32};
 pub use npz::EdgeReading;
 pub use self_loops::SelfLoops;

@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 
 use half::f16;
 use memmap2::Mmap;
-use ndarray::{Array2, ArrayBase, Data, Dimension};
+use ndarray::{Array2, ArrayBase, ArrayView, Data, Dimension};
 use ndarray_npy::{ViewNpyExt, WritableElement, WriteNpyExt};
 use rayon::prelude::*;
 
+use super::digest::Digesting;
 use super::features::Features;
 use super::formats::{atomic_write, map_file};
 use crate::error::{Error, Result};
@@ -69,6 +70,24 @@ where
     D: Dimension,
 {
     write_npy(path, array)
+}
+
+/// The same, and the SHA-256 of the file, which a thread takes while it is written.
+///
+/// # Errors
+/// As for [`write_npy_f32`].
+pub(crate) fn write_npy_f32_digested<D: Dimension>(
+    path: impl AsRef<Path>,
+    array: &ArrayView<f32, D>,
+) -> Result<String> {
+    let (array, mut digest) = (array.as_standard_layout(), String::new());
+    atomic_write(path, |file| {
+        let mut digesting = Digesting::new(file);
+        array.write_npy(&mut digesting).map_err(std::io::Error::other)?;
+        digest = digesting.finish();
+        Ok(())
+    })?;
+    Ok(digest)
 }
 
 /// Writes a `.npy` array of any plain type atomically; an existing file is replaced.

@@ -272,14 +272,21 @@ pub fn reconstruction_error<'a>(graph: &'a HeteroGraph, z: ArrayView2<'a, f32>) 
         for relation in graph.relations().iter().filter(|relation| relation.dst == of_type) {
             let first = types[relation.src].offset;
             for &neighbour in relation.forward.row(node - types[of_type].offset) {
-                let pair = row(node).iter().zip(row(first + neighbour as usize));
-                let logit = f64::from(pair.map(|(a, b)| a * b).sum::<f32>());
-                sum += softplus(-logit);
+                sum += softplus(-f64::from(dot(row(node), row(first + neighbour as usize))));
                 edges += 1;
             }
         }
         if edges == 0 { f32::NAN } else { (sum / edges as f64) as f32 }
     }
+}
+
+/// `<a, b>`, in sums that a processor adds side by side, of the same order on all of them.
+fn dot(a: &[f32], b: &[f32]) -> f32 {
+    const LANES: usize = 16;
+    let (mut sums, [whole_a, whole_b]) = ([0f32; LANES], [a, b].map(|row| row.chunks_exact(LANES)));
+    let rest: f32 = whole_a.remainder().iter().zip(whole_b.remainder()).map(|(a, b)| a * b).sum();
+    whole_a.zip(whole_b).for_each(|(a, b)| (0..LANES).for_each(|lane| sums[lane] += a[lane] * b[lane]));
+    sums.iter().sum::<f32>() + rest
 }
 
 /// The scores that Stage 1 gives: `1 - exp(-error)` of [`reconstruction_errors`].

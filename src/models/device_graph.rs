@@ -1,10 +1,12 @@
 //! A typed graph on a device.
 
+use std::any::Any;
 use std::sync::Arc;
 
 use burn::backend::Autodiff;
 use burn::tensor::backend::Backend;
-use burn::tensor::{DType, Element, Int, Tensor, TensorData};
+use burn::tensor::{DType, Element, Int, Tensor};
+use burn_flex::FlexDevice;
 use bytemuck::Pod;
 use graphsieve_kernels::device::{self, Failure};
 use graphsieve_kernels::{Age, Csr, CsrArrays, CsrError, DropEdge, EdgeRows, upload as upload_array};
@@ -285,8 +287,13 @@ fn fill<E>(to: &mut [E], first: usize, value: &(dyn Fn(usize) -> f32 + Sync), co
     to.iter_mut().zip(first..).for_each(|(to, at)| *to = convert(value(at)));
 }
 
-/// Values that one thread copies and widens on the host: others, and a device, take longer to begin with so few.
+/// Values that are widened on the host: a device takes longer to begin with so few.
 const FEW: usize = 1 << 20;
+
+/// Whether the device is the processor, whose backend widens on one thread.
+fn is_processor<B: Backend>(device: &B::Device) -> bool {
+    (device as &dyn Any).is::<FlexDevice>()
+}
 
 /// Uploads the features of all nodes, one tensor per node type, stored as `dtype`.
 ///
@@ -300,15 +307,12 @@ pub fn upload_features<B: Backend>(
 ) -> Result<Vec<Tensor<B, 2>>> {
     let width = features.dim();
     match features.values() {
-        FeatureValues::Half(values) if dtype == DType::F32 && values.len() <= FEW => {
+        FeatureValues::Half(values) if dtype == DType::F32 && (values.len() <= FEW || is_processor::<B>(device)) => {
             let of_type = |t: &NodeType| {
-                if t.count == 0 {
-                    return Tensor::empty([0, width], (device, dtype));
-                }
                 let part = &values[t.offset * width..(t.offset + t.count) * width];
-                let mut wide = vec![0f32; part.len()];
-                part.convert_to_f32_slice(&mut wide);
-                Tensor::from_data(TensorData::new(wide, [t.count, width]), (device, dtype))
+                upload_array([t.count, width], device, |first, to: &mut [f32]| {
+                    part[first..][..to.len()].convert_to_f32_slice(to);
+                })
             };
             Ok(node_types.iter().map(of_type).collect())
         }

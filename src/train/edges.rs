@@ -180,11 +180,11 @@ pub fn held_out_pairs(
             }
         };
         let mut seen = HashSet::new();
-        edges.retain(|&(dst, src)| {
+        let is_new = |&(dst, src): &(u32, u32)| {
             let (a, b) = global.pair(dst, src);
             seen.insert((a.min(b), a.max(b)))
-        });
-        edges.truncate(count(relation));
+        };
+        edges = edges.into_iter().filter(is_new).take(count(relation)).collect();
         let positives = edges.len();
         for p in 0..positives {
             let src = edges[p].1;

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use graphsieve_kernels::GraphBackend;
 
+use super::check::Check;
 use super::ranks::{Rank, failed, on_any};
 use crate::config::{HotBy, LoaderConfig, Transfer};
 use crate::error::{Error, Result};
@@ -22,12 +23,18 @@ const RESIDENT_SHARE: u64 = 4;
 /// Less than one part in so many of the memory is a small part: pages of the allocator are a sixteenth of it.
 const TIGHT_SHARE: u64 = 4;
 
-/// The data of a directory, read while the device starts.
+/// The data of a directory, read while the device starts and what `check` wants to know of it is found out.
 ///
 /// # Errors
-/// As for [`Dataset::open`]. A device that does not start says so where it is used.
-pub fn opened<B: GraphBackend>(data: &Path, device: &B::Device) -> Result<Dataset> {
-    alongside("starting the device", || B::sync(device).is_ok(), || Dataset::open(data)).1
+/// Those of `check`; as for [`Dataset::open`]. A device that does not start says so where it is used.
+pub fn opened<B: GraphBackend>(data: &Path, check: &Check, device: &B::Device) -> Result<Dataset> {
+    let start = || {
+        let _ = B::sync(device);
+        check.run()
+    };
+    let (checked, dataset) = alongside("starting the device", start, || Dataset::open(data));
+    checked?;
+    dataset
 }
 
 /// What `read` tells of the data, found while they are made ready by `open`; what ranks have `agreed` on is known.

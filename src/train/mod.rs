@@ -1,6 +1,7 @@
 //! Training: one loop for every task, over the whole graph or over mini-batches; trees; pipelines.
 
 pub mod auto;
+mod check;
 pub mod early_stopping;
 pub mod edges;
 pub mod fit;
@@ -37,6 +38,7 @@ use crate::run::RunDir;
 use crate::run::tournament::Tournament;
 
 pub use self::auto::ensemble::EnsembleOutcome;
+pub use self::check::Check;
 pub use self::session::RunOptions;
 pub use self::stage3::Stage3Outcome;
 pub use self::tasks::attention::Stage2Outcome;

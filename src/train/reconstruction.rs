@@ -2,7 +2,7 @@
 
 use burn::tensor::backend::Backend;
 use burn::tensor::{Tensor, TensorData};
-use graphsieve_kernels::{GraphBackend, PairIndex, PairList, bce_with_logits_sum, pair_dot};
+use graphsieve_kernels::{GraphBackend, PairIndex, PairList, bce_with_logits_sum, pair_dot, upload};
 use ndarray::ArrayView2;
 use serde::{Deserialize, Serialize};
 
@@ -177,17 +177,19 @@ pub fn metrics<B: GraphBackend>(
         return Ok(None);
     }
     let nodes = nodes.unwrap_or_else(|| unreachable!("reachable rows are listed"));
+    let (dim, values) = (z.ncols(), z.to_slice().unwrap_or_default());
     let rows = |(of, nodes): (&NodeType, &Vec<u32>)| {
-        let ids: Vec<usize> = nodes.iter().map(|&node| of.offset + node as usize).collect();
-        let shape = [ids.len(), z.ncols()];
-        match shape[0] {
-            // No device takes a copy of nothing.
-            0 => Tensor::empty(shape, device),
-            _ => {
-                let values = ids.iter().flat_map(|&id| z.row(id).to_vec()).collect::<Vec<f32>>();
-                Tensor::from_data(TensorData::new(values, shape), device)
+        upload([nodes.len(), dim], device, |first, mut to: &mut [f32]| {
+            // What is written at a time may begin and end within a row.
+            let mut at = first;
+            while !to.is_empty() {
+                let (row, column) = (of.offset + nodes[at / dim] as usize, at % dim);
+                let (part, rest) = to.split_at_mut(to.len().min(dim - column));
+                part.copy_from_slice(&values[row * dim + column..][..part.len()]);
+                at += part.len();
+                to = rest;
             }
-        }
+        })
     };
     let z: Vec<Tensor<B, 2>> = host.node_types().iter().zip(&nodes).map(rows).collect();
     edge_metrics(dots(&uploaded(lists, device), &z), &targets).map(Some)

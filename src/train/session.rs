@@ -13,6 +13,7 @@ use burn::module::{AutodiffModule, Module};
 use graphsieve_kernels::GraphBackend;
 use serde::Serialize;
 
+use super::check::Check;
 use super::optimiser::Optimiser;
 use super::position::Position;
 use super::stretch::Stretch;
@@ -42,13 +43,15 @@ pub struct RunOptions {
     pub stretch: Option<Stretch>,
     /// How progress is shown.
     pub progress: Mode,
+    /// What has to hold before it begins, found out while its data are read.
+    pub check: Check,
 }
 
 impl RunOptions {
     /// A new run from nothing to its end, of which nothing is shown.
     pub fn quiet(device: impl Into<String>) -> Self {
-        let (resume, from, pipeline, stretch) = (None, None, None, None);
-        Self { device: device.into(), resume, from, pipeline, stretch, progress: Mode::Quiet }
+        let (resume, from, pipeline, stretch, check) = (None, None, None, None, Check::default());
+        Self { device: device.into(), resume, from, pipeline, stretch, progress: Mode::Quiet, check }
     }
 
     /// The run that a training goes on with or begins with.

@@ -2,7 +2,6 @@
 
 use burn_flex::{Flex, FlexDevice};
 use graphsieve::config::RunConfig;
-use graphsieve::run::progress::Mode;
 use graphsieve::train::ranks::on_threads;
 use graphsieve::train::{RunOptions, run_together};
 use graphsieve_kernels::{COLLECTIVE_DEADLINE, Communicator};
@@ -14,14 +13,7 @@ use crate::support::Sandbox;
 fn features_divided_within_hosts_and_over_hosts_are_whole_ones_to_the_bit() {
     let sandbox = Sandbox::with_data();
     sandbox.write("run.toml", STAGE2);
-    let options = RunOptions {
-        device: "cpu".into(),
-        resume: None,
-        from: None,
-        pipeline: None,
-        stretch: None,
-        progress: Mode::Quiet,
-    };
+    let options = RunOptions::quiet("cpu");
     // With whether ranks exchange something within hosts, and across them.
     let of = |dir: &str, hosts: [&str; 4], sets: &[&str], groups: [bool; 2]| {
         let paths = [("data.path", "data"), ("output.dir", dir)];

@@ -91,6 +91,7 @@ pub struct Bundle {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileFacts {
     pub bytes: u64,
+    /// As [`digest::in_pieces`] gives it.
     pub sha256: String,
 }
 
@@ -227,11 +228,12 @@ impl Origin {
         Err(Error::format(&self.data, "data", format!("those that {} began with", run.path().display()), found, help))
     }
 
-    /// Writes what is known at the end, when all files of the model are there.
+    /// Writes what is known at the end, when all files of the model are there; `digests` are those of files that were
+    /// hashed while they were written.
     ///
     /// # Errors
     /// [`Error::Io`].
-    pub fn finish(&self, run: &RunDir, profile: &Profile) -> Result<()> {
+    pub fn finish(&self, run: &RunDir, profile: &Profile, digests: &[(&str, String)]) -> Result<()> {
         atomic_write(run.output(PROFILE_FILE), |file| Ok(serde_json::to_writer(file, profile)?))?;
         let (mut files, mut outputs) = (BTreeMap::new(), BTreeMap::new());
         for (path, bytes) in run.files()? {
@@ -239,7 +241,9 @@ impl Origin {
             let name = relative.iter().map(|part| part.to_string_lossy()).collect::<Vec<_>>().join("/");
             let of = if makes_the_model(&name) { &mut files } else { &mut outputs };
             if makes_the_model(&name) || name.ends_with(".npy") && !name.contains('/') {
-                of.insert(name, FileFacts { bytes, sha256: digest::of_file(&path)? });
+                let known = digests.iter().find(|(of, _)| *of == name);
+                let sha256 = known.map_or_else(|| digest::in_pieces(&path), |(_, digest)| Ok(digest.clone()))?;
+                of.insert(name, FileFacts { bytes, sha256 });
             }
         }
         let from = Bundle::read(run.path())?.and_then(|begun| begun.from);
@@ -272,7 +276,8 @@ impl FileFacts {
             let expected = format!("{} bytes, as {MODEL_FILE} says", self.bytes);
             return Err(Error::format(file, "length", expected, format!("{found} bytes"), help));
         }
-        let found = digest::of_file(file)?;
+        // Earlier versions wrote those of whole files.
+        let found = if self.sha256.contains('-') { digest::in_pieces(file)? } else { digest::of_file(file)? };
         if found != self.sha256 {
             let expected = format!("{}, as {MODEL_FILE} says", self.sha256);
             return Err(Error::format(file, "SHA-256", expected, found, help));

@@ -135,7 +135,7 @@ pub fn finish(config: &AutoConfig, members: Members, runs: &Runs, run: &RunDir) 
     };
     write_calibration(run, &scores, &split)?;
     atomic_write(run.output(EVALUATION_FILE), |file| Ok(serde_json::to_writer_pretty(file, &outcome)?))?;
-    origin.finish(run, &Profile::of_training(&dataset, Some(&scores), &split.train))?;
+    origin.finish(run, &Profile::of_training(&dataset, Some(&scores), &split.train), &[])?;
     Ok(outcome)
 }
 

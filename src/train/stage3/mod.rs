@@ -158,7 +158,7 @@ pub fn run<B: GraphBackend + TreeBackend>(
         // Whether they have moved is looked at.
         dataset.load_edge_values()?;
     }
-    origin.finish(&run, &Profile::of_training(&dataset, Some(&scores), &learned))?;
+    origin.finish(&run, &Profile::of_training(&dataset, Some(&scores), &learned), &[])?;
     progress.update(steps as u64, "");
     progress.finish(&format!("{} trees{}", outcome.trees, if refits { ", grown anew" } else { "" }));
     Ok(outcome)

@@ -24,7 +24,7 @@ use crate::data::pieces;
 use crate::data::split::Split;
 use crate::error::Result;
 use crate::graph::formats::atomic_write;
-use crate::graph::{Dataset, Features, HeteroGraph, NodeType, Spill, Subset, write_npy_f32};
+use crate::graph::{Dataset, Features, HeteroGraph, NodeType, Spill, Subset, write_npy_f32, write_npy_f32_digested};
 use crate::infer::attention::{
     check_own, edge_inputs, host_scores, input_features, load_edges, own_types, with_edges, with_labels,
 };
@@ -176,7 +176,7 @@ pub fn run<B: GraphBackend>(
     rank: Option<&Rank<B>>,
     device: &B::Device,
 ) -> Result<Option<Stage2Outcome>> {
-    let mut dataset = opened::<B>(&config.data.path, device)?.in_window(config.data.window)?;
+    let mut dataset = opened::<B>(&config.data.path, &options.check, device)?.in_window(config.data.window)?;
     load_edges(config, &mut dataset)?;
     let labels = dataset.binary_labels(&config.data.path)?;
     let split = split_of(&dataset, &labels.entries, &config.split, config.seed)?;
@@ -253,7 +253,7 @@ fn finished<B: GraphBackend>(
     let run = &session.run;
     let write = || {
         write_npy_f32(run.output(STAGE2_SCORES_FILE), &ArrayView1::from(&scores))?;
-        write_npy_f32(run.output(STAGE2_EMBEDDINGS_FILE), &embeddings.as_f32())
+        write_npy_f32_digested(run.output(STAGE2_EMBEDDINGS_FILE), &embeddings.as_f32())
     };
     let judge = || -> Result<_> {
         let outcome = Stage2Outcome {
@@ -275,11 +275,11 @@ fn finished<B: GraphBackend>(
     };
     // Embeddings are as large as the hidden layer: the disk takes the longest.
     let (written, judged) = alongside("writing scores and embeddings", write, judge);
-    written?;
+    let digest = written?;
     let (outcome, profile) = judged?;
     atomic_write(run.output(EVALUATION_FILE), |file| Ok(serde_json::to_writer_pretty(file, &outcome)?))?;
     if let Some((origin, profile)) = profile {
-        origin.finish(run, &profile)?;
+        origin.finish(run, &profile, &[(STAGE2_EMBEDDINGS_FILE, digest)])?;
     }
     session.finish(&best_in_words(config, &position));
     Ok(Some(outcome))

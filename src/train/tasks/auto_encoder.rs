@@ -15,7 +15,7 @@ use super::auto_encoder_batches::{PairBatch, pairs_of_epoch, parts};
 use crate::config::{EMBEDDINGS_FILE, LoaderMode, Rows, RunConfig, Stage1Config, TrainConfig};
 use crate::data::edge_split::EdgeSplit;
 use crate::error::{Error, Result};
-use crate::graph::{Features, HeteroGraph, Relation, Spill, atomic_write, write_npy_f32};
+use crate::graph::{Features, HeteroGraph, Relation, Spill, atomic_write, write_npy_f32_digested};
 use crate::infer::finite::check_finite_features;
 use crate::infer::layerwise_embeddings::embeddings;
 use crate::infer::plan;
@@ -139,7 +139,7 @@ pub fn run<B: GraphBackend>(
     rank: Option<&Rank<B>>,
     device: &B::Device,
 ) -> Result<Option<Stage1Outcome>> {
-    let mut dataset = opened::<B>(&config.data.path, device)?.in_window(config.data.window)?;
+    let mut dataset = opened::<B>(&config.data.path, &options.check, device)?.in_window(config.data.window)?;
     if config.model.edge_weights {
         dataset.load_edge_weights("model.edge_weights")?;
     }
@@ -155,7 +155,10 @@ pub fn run<B: GraphBackend>(
         None => (&dataset.graph, features),
     };
     let split = EdgeSplit::new(config.split.held_out, config.split.seed);
-    let training = split.map_or_else(|| host.clone(), |split| split.training_graph(host));
+    let training = match split {
+        Some(split) => timed("holding out edges", || split.training_graph(host)),
+        None => host.clone(),
+    };
     let mut notes = dataset.notes.clone();
     notes.extend(known.as_ref().map(|known| part_note(known, &dataset)));
     notes.extend(filling.as_ref().and_then(|filling| dataset.filling_note(filling)));
@@ -223,16 +226,16 @@ pub fn run<B: GraphBackend>(
     let Some(Led { session, loss, seconds_per_epoch, .. }) = led else { return Ok(None) };
     check_finite_features("the embedding", &z, &dataset)?;
     let embeddings = session.run.output(EMBEDDINGS_FILE);
-    let write = || write_npy_f32(&embeddings, &z.as_f32());
+    let write = || write_npy_f32_digested(&embeddings, &z.as_f32());
     let (written, profile) = alongside("writing embeddings", write, || {
         let scores = timed("scores of all nodes", || reconstruction_scores(&dataset.graph, z.as_f32()));
         timed("the profile", || Profile::of_training::<u8>(&dataset, Some(&scores), &[]))
     });
-    written?;
+    let digest = written?;
     let run = session.run.path().to_path_buf();
     let outcome = Stage1Outcome { run, embeddings, held_out, trained_on, loss, seconds_per_epoch };
     atomic_write(session.run.output(EVALUATION_FILE), |file| Ok(serde_json::to_writer_pretty(file, &outcome)?))?;
-    origin.finish(&session.run, &profile)?;
+    origin.finish(&session.run, &profile, &[(EMBEDDINGS_FILE, digest)])?;
     if config.output.plots {
         plot(&session)?;
     }

@@ -104,7 +104,7 @@ fn make(dir: &Path) {
     let origin = Origin::of("stage2", &data, &dataset, None).expect("data without faults");
     origin.begin(&run, None).expect("a new run");
     let profile = Profile::of_training(&dataset, None, &[(0, 0u8), (1, 1)]);
-    origin.finish(&run, &profile).expect("a new run");
+    origin.finish(&run, &profile, &[]).expect("a new run");
     fs::rename(run.path(), dir.join("run")).expect("the only run");
 }
 

@@ -203,7 +203,7 @@ impl Ending<'_> {
             seconds_per_epoch,
         };
         atomic_write(run.output(EVALUATION_FILE), |file| Ok(serde_json::to_writer_pretty(file, &outcome)?))?;
-        origin.finish(run, &profile)?;
+        origin.finish(run, &profile, &[])?;
         Ok(outcome)
     }
 
