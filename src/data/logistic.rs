@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ndarray::{Array1, Array2, ArrayView2, Axis};
+use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
@@ -107,7 +108,7 @@ fn newton(design: &Array2<f64>, y: &[u8], l2: f64, unwanted: &AtomicBool) -> Arr
         let p = design.dot(&w).mapv(sigmoid_f64);
         let mut gradient = design.t().dot(&(&p - &target));
         let curvature = p.mapv(|p| p * (1.0 - p)).insert_axis(Axis(1));
-        let mut hessian = design.t().dot(&(design * &curvature));
+        let mut hessian = weighted_gram(design.view(), curvature.view());
         for c in 0..last {
             gradient[c] += l2 * w[c];
             hessian[[c, c]] += l2;
@@ -135,6 +136,15 @@ fn newton(design: &Array2<f64>, y: &[u8], l2: f64, unwanted: &AtomicBool) -> Arr
         }
     }
     w
+}
+
+/// `design^T diag(weights) design`: of blocks of rows by all threads, added up in their order.
+fn weighted_gram(design: ArrayView2<f64>, weights: ArrayView2<f64>) -> Array2<f64> {
+    const ROWS: usize = 1 << 12;
+    let blocks: Vec<_> = design.axis_chunks_iter(Axis(0), ROWS).zip(weights.axis_chunks_iter(Axis(0), ROWS)).collect();
+    let grams = blocks.into_par_iter().map(|(design, weights)| design.t().dot(&(&design * &weights)));
+    let grams: Vec<Array2<f64>> = grams.collect();
+    grams.into_iter().fold(Array2::zeros((design.ncols(), design.ncols())), |sum, gram| sum + gram)
 }
 
 /// Solves `a x = b` for a symmetric positive definite `a`; `None` when it is not.

@@ -139,7 +139,9 @@ fn io_help(source: &io::Error) -> &'static str {
     let wrapped = iter::successors(source.get_ref().map(|error| error as &dyn StdError), |&error| error.source());
     let system = wrapped.filter_map(|error| error.downcast_ref::<io::Error>()).last().unwrap_or(source);
     match system.kind() {
-        io::ErrorKind::NotFound => "check the path; `graphsieve synth` or `graphsieve import` makes a data directory",
+        io::ErrorKind::NotFound => {
+            "check the path; a missing data directory is made by `graphsieve synth` or `graphsieve import`"
+        }
         io::ErrorKind::PermissionDenied => "check the permissions of the file and of its directory",
         io::ErrorKind::StorageFull => {
             "free some space or choose another output directory; nothing half-written was left"

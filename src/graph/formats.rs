@@ -309,12 +309,18 @@ impl AdjacencyFiles<'_> {
         let (row_ptr, map) = self.map_lists(path)?;
         let entries: &[i32] = bytemuck::cast_slice(&map);
         let kept = self.kept(&row_ptr, entries)?.split_off(1);
-        let mut sources = vec![0; if of_sources { self.src_ids.len() } else { 0 }];
+        let sources: Vec<AtomicU64> = match of_sources {
+            true => self.src_ids.clone().map(|_| AtomicU64::new(0)).collect(),
+            false => Vec::new(),
+        };
         if of_sources {
-            entries.iter().filter_map(|&id| self.local(id)).for_each(|source| sources[source as usize] += 1);
+            let ids = entries.par_iter().with_min_len(1 << 16).filter_map(|&id| self.local(id));
+            ids.for_each(|source| {
+                sources[source as usize].fetch_add(1, Relaxed);
+            });
         }
         let edges = kept.iter().sum();
-        Ok(([kept, sources], edges))
+        Ok(([kept, sources.into_iter().map(AtomicU64::into_inner).collect()], edges))
     }
 
     /// Offsets into the entries: one for each row and `more`.

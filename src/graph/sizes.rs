@@ -60,9 +60,16 @@ pub struct Degrees(pub Vec<(u64, u64)>);
 
 impl Degrees {
     fn of(degrees: &[u64]) -> Self {
-        let mut counts = BTreeMap::new();
-        degrees.iter().for_each(|degree| *counts.entry(*degree).or_insert(0) += 1);
-        Self(counts.into_iter().collect())
+        // Most are small.
+        let (mut small, mut large) = (vec![0u64; 1 << 12], BTreeMap::new());
+        for &degree in degrees {
+            match small.get_mut(degree as usize) {
+                Some(nodes) => *nodes += 1,
+                None => *large.entry(degree).or_insert(0) += 1,
+            }
+        }
+        let small = (0..).zip(small).filter(|(_, nodes)| *nodes > 0);
+        Self(small.chain(large).collect())
     }
 
     /// Edges of all nodes together.

@@ -448,3 +448,16 @@ fn a_training_that_is_refused_leaves_no_run() {
     refused(&["data: features: expected a feature file"]);
     assert!(Path::new(&sandbox.path("runs")).read_dir().unwrap().next().is_none());
 }
+
+#[test]
+fn a_graph_without_edges_to_learn_leaves_no_run() {
+    let sandbox = Sandbox::new();
+    tables(&sandbox);
+    let loops: String = (0..60).map(|at| format!("t{at},t{at}\n")).collect();
+    sandbox.write("pays.csv", format!("from,to\n{loops}"));
+    sandbox.succeeds(IMPORT);
+    sandbox.write("stage1.toml", configuration("stage1", STAGE1));
+    let words = ["at least one relation with edges other than self-loops", "graphsieve info"];
+    sandbox.refuses(["--quiet", "train", "stage1.toml", "--device", "cpu"], 1, &words);
+    assert!(!sandbox.path("stage1").exists());
+}

@@ -320,6 +320,7 @@ mod tests {
         }
         assert!(cells("t.parquet", b"PAR1 no", &["a"]).unwrap_err().to_string().contains("footer"));
         let utf16: Vec<u8> = "a,b\n1,2\n".encode_utf16().flat_map(u16::to_le_bytes).collect();
-        assert!(cells("t.csv", &[&b"\xff\xfe"[..], &utf16].concat(), &["a", "b"]).is_err());
+        let error = cells("t.csv", &[&b"\xff\xfe"[..], &utf16].concat(), &["a", "b"]).unwrap_err().to_string();
+        assert!(error.contains("t.csv: line 1: expected UTF-8 text, found UTF-16 text"), "{error}");
     }
 }

@@ -167,6 +167,10 @@ fn rows_of(text: &[u8], separator: u8) -> csv::Reader<&[u8]> {
 /// The names of the columns, taken off the front of `cutter`.
 fn take_header(path: &Path, cutter: &mut Cutter) -> Result<Vec<String>> {
     cutter.fill(path, 1)?;
+    if cutter.text.starts_with(&[0xff, 0xfe]) || cutter.text.starts_with(&[0xfe, 0xff]) {
+        let help = "save the table in the encoding UTF-8, a spreadsheet's \"CSV UTF-8\"";
+        return Err(Error::format(path, "line 1", "UTF-8 text", "UTF-16 text", help));
+    }
     let mut record = csv::ByteRecord::new();
     let mut reader = rows_of(&cutter.text[..cutter.whole], cutter.separator);
     reader.read_byte_record(&mut record).map_err(|fault| malformed(path, 1, &fault))?;

@@ -190,6 +190,10 @@ pub fn run<B: GraphBackend>(
     };
     let (origin, (task, how)) = beside_digests(agreed, read, || open(&training, of_training, rank))?;
     notes.extend(how);
+    let pairs = task.pairs_of_training();
+    if pairs.is_empty() {
+        return Err(no_edges());
+    }
     let (runs, name, seed) = (&config.output.dir, &config.name, config.seed);
     let place = Place { runs, name, seed, config: &toml, origin: Some(&origin), filling: filling.as_ref() };
     let Some(trained) = trainer::train(&task, &place, options, &notes, rank, device)? else {
@@ -206,7 +210,7 @@ pub fn run<B: GraphBackend>(
         // Rank 0 alone tells.
         false => Ok(None),
     };
-    let trained_on = of_pairs(&task.host, &task.pairs_of_training())?;
+    let trained_on = of_pairs(&task.host, &pairs)?;
     let held_out = match &split {
         None => None,
         Some(split) => {
