@@ -350,7 +350,7 @@ impl Adjacency {
         if edges == self.num_edges() {
             return self.clone();
         }
-        // One block after the other, so that each goes before memory for all of them is filled.
+        // Each block is freed before the next one is copied.
         let mut col_idx = Vec::with_capacity(edges);
         kept.into_iter().for_each(|kept| col_idx.extend_from_slice(&kept));
         Adjacency::from_checked(row_ptr, col_idx, self.num_cols)

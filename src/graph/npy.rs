@@ -72,7 +72,7 @@ where
     write_npy(path, array)
 }
 
-/// The same, and the SHA-256 of the file, which a thread takes while it is written.
+/// The same, and the digest of the file in pieces, which is taken while it is written.
 ///
 /// # Errors
 /// As for [`write_npy_f32`].
