@@ -279,8 +279,8 @@ pub(super) fn apportion(n: usize, fractions: [f64; 3], owed: &mut [f64; 3]) -> [
     counts
 }
 
-/// By label the part that its group goes to, of parts with these shares of the labels: whole groups, the largest first and
-/// equal ones by a draw, each to the part that lacks most of what the group has.
+/// By label the part that its group goes to, of parts with these shares of the labels: whole groups, the largest first
+/// and equal ones by a draw, each to the part that lacks most of what the group has.
 pub(crate) fn whole_groups(
     labels: &[(u32, u8)],
     group_of: &mut dyn FnMut(u32) -> u32,

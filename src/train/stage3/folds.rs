@@ -1,10 +1,10 @@
 //! Stage 2 out of fold: no training node is scored by a model that has seen its label.
 //!
-//! The training labels are divided into stratified parts, of whole groups in data that are split by group. Each part is scored by a Stage 2 that was trained on the
-//! other parts; all other nodes, validation and test among them, get the mean of these models. Of data that are split
-//! by time the parts follow one another, and each is scored by a model of what was known of the earlier ones: a later
-//! label would tell what nobody knew at the time. The first part has no such model: for the trees its scores are
-//! missing.
+//! The training labels are divided into stratified parts, of whole groups in data that are split by group. Each part
+//! is scored by a Stage 2 that was trained on the other parts; all other nodes, validation and test among them, get
+//! the mean of these models. Of data that are split by time the parts follow one another, and each is scored by a
+//! model of what was known of the earlier ones: a later label would tell what nobody knew at the time. The first part
+//! has no such model: for the trees its scores are missing.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -49,8 +49,9 @@ pub(super) struct Model {
 
 impl Folds {
     /// The models for the training labels of `split` in `count` parts: stratified ones, each scored by a model of all
-    /// others, of whole groups where the data are split by group: a label of a group tells much of its other members; of data that are split by time contiguous ones in time, each scored by a model of what was known of the
-    /// earlier ones when it began, and all other nodes by a model of all.
+    /// others, of whole groups where the data are split by group: a label of a group tells much of its other members;
+    /// of data that are split by time contiguous ones in time, each scored by a model of what was known of the earlier
+    /// ones when it began, and all other nodes by a model of all.
     ///
     /// # Errors
     /// [`Error::Data`] for parts that lack a class.
