@@ -423,39 +423,37 @@ impl<B: GraphBackend> Service<B> {
         Ok(written)
     }
 
-    /// The answer to a request that was kept before under its key, wherever the graph has gone since.
-    fn repeated(&self, request: &WriteRequest) -> Option<Result<Written, Refusal>> {
-        let known = self.log.repeated(&key_of(request)?)?;
-        Some(known.map(repeat).map_err(log_refusal))
-    }
-
-    /// Answers repeats, and writes the others.
+    /// Answers what was kept before under its key as the first time, wherever the graph has gone since, and writes the
+    /// others.
     fn write_together(&self, requests: &[WriteRequest]) -> Vec<Result<Written, Refusal>> {
-        let known: Vec<_> = requests.iter().map(|request| self.repeated(request)).collect();
-        let new =
-            requests.iter().zip(&known).filter_map(|(request, known)| known.is_none().then_some(request)).collect();
-        let mut new = self.write_new(new).into_iter();
+        let key = |request: &WriteRequest| request.key.as_ref().map(|key| Key::new(&key.text, &key.body));
+        let keys: Vec<Option<Key>> = requests.iter().map(key).collect();
+        let repeated = |key: &Option<Key>| Some(self.log.repeated(key.as_ref()?)?.map(repeat).map_err(log_refusal));
+        let known: Vec<Option<Result<Written, Refusal>>> = keys.iter().map(repeated).collect();
+        let all = requests.iter().zip(&keys).zip(&known);
+        let new: Vec<_> = all.filter_map(|(of, known)| known.is_none().then_some(of)).collect();
+        let mut new = self.write_new(&new).into_iter();
         // An answer for each, in their order.
         let answer = |known: Option<_>| known.or_else(|| new.next()).unwrap_or_else(|| Err(Refusal::panicked()));
         known.into_iter().map(answer).collect()
     }
 
-    /// Makes writes durable with one sync, and applies them.
-    fn write_new(&self, requests: Vec<&WriteRequest>) -> Vec<Result<Written, Refusal>> {
-        let checked: Vec<_> = requests.iter().map(|request| self.checked(&request.write)).collect();
+    /// Makes writes, each with its key, durable with one sync, and applies them.
+    fn write_new(&self, requests: &[(&WriteRequest, &Option<Key>)]) -> Vec<Result<Written, Refusal>> {
+        let checked: Vec<_> = requests.iter().map(|(request, _)| self.checked(&request.write)).collect();
         // Each fits the graph; where they do not fit each other, one has to be applied before the next is checked, so
         // that nothing is in the log that the graph refuses.
         if requests.len() > 1 {
             let rows: Vec<Row> = checked.iter().flatten().flat_map(|(_, rows)| rows).cloned().collect();
             if self.live.check(&rows).is_err() {
-                return requests.iter().flat_map(|one| self.write_together(std::slice::from_ref(one))).collect();
+                let one = |(request, _): &(&WriteRequest, _)| self.write_together(std::slice::from_ref(*request));
+                return requests.iter().flat_map(one).collect();
             }
         }
-        let keys: Vec<Option<Key>> = requests.iter().map(|request| key_of(request)).collect();
-        let good = checked.iter().zip(&keys).filter_map(|(of, key)| Some((&of.as_ref().ok()?.0, key.as_ref())));
+        let good = checked.iter().zip(requests).filter_map(|(of, (_, key))| Some((&of.as_ref().ok()?.0, key.as_ref())));
         let batches: Vec<Batch> = good.map(|(records, key)| Batch { records, key }).collect();
         let mut appended = self.log.append_all(&batches).into_iter();
-        let each = checked.into_iter().zip(&requests).map(|(checked, request)| {
+        let each = checked.into_iter().zip(requests).map(|(checked, (request, _))| {
             let (_, rows) = checked?;
             // An answer for each batch, in their order.
             let appended = appended.next().ok_or_else(Refusal::panicked)?.map_err(log_refusal)?;
@@ -720,11 +718,6 @@ fn refusal(Refused { fault, error }: Refused) -> Refusal {
         Fault::TooLarge => (StatusCode::UNPROCESSABLE_ENTITY, "neighbourhood"),
     };
     Refusal { status, code, ..error.into() }
-}
-
-/// By what a client repeats a request without doubling it.
-fn key_of(request: &WriteRequest) -> Option<Key> {
-    request.key.as_ref().map(|key| Key::new(&key.text, &key.body))
 }
 
 /// The answer to a write that was there already under its key.
