@@ -47,10 +47,17 @@ pub(super) fn run(mut arguments: Arguments, console: Console) -> Result<()> {
     arguments.checkpoint = embedder_of(&arguments.checkpoint)?;
     let run = &arguments.checkpoint;
     let bundle = if run.is_dir() { Bundle::open(run)? } else { None };
-    let copy = arguments.checkpoint.join(STAGE1_DIR);
-    let stage1 = Stage1::open(if copy.is_dir() { &copy } else { &arguments.checkpoint })?;
-    let config = arguments.checkpoint.join("config.toml");
+    let (copy, config) = (run.join(STAGE1_DIR), run.join("config.toml"));
     let own = config.is_file().then(|| RunConfig::load_kept(&config, &[])).transpose()?;
+    if own.as_ref().is_some_and(|own| !matches!(own, RunConfig::Stage1(_))) && !copy.is_dir() {
+        return Err(Error::Usage {
+            argument: run.display().to_string(),
+            expected: "a run of Stage 1 or of a pipeline, or one that holds a copy of its weights".into(),
+            found: "a run of another task".into(),
+            help: "embeddings are made by a run of Stage 1; give its directory or its checkpoint".into(),
+        });
+    }
+    let stage1 = Stage1::open(if copy.is_dir() { &copy } else { run })?;
     let own = own.map(|config| config.data_path().to_path_buf());
     let data = arguments.data.clone().or(own).ok_or_else(|| Error::Usage {
         argument: "--data".into(),

@@ -142,14 +142,6 @@ pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
         check_new_file(path, arguments.force)?;
     }
     let path = &arguments.run;
-    if !path.join("config.toml").is_file() {
-        return Err(Error::Usage {
-            argument: path.display().to_string(),
-            expected: "the directory of a run of Stage 1, 2 or 3 or of node classification".into(),
-            found: if path.exists() { "another path" } else { "nothing" }.into(),
-            help: "train one: graphsieve train configs/quickstart.toml".into(),
-        });
-    }
     let (device, _) = arguments.compute.choose(console)?;
     let (score, coverage, members) = with_backend!(device, |B, d| {
         let Arguments { class, data, input, .. } = &arguments;

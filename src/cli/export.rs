@@ -101,7 +101,8 @@ fn lightgbm(Lightgbm { checkpoint, out, force }: &Lightgbm, console: Console) ->
             }
             false => ("none", "give a finished run of Stage 3, or its checkpoint/best.trees".into()),
         };
-        Error::format(checkpoint, "checkpoint", "the trees of a run of Stage 3", found, help)
+        let (argument, expected) = (checkpoint.display().to_string(), "the trees of a run of Stage 3".into());
+        Error::Usage { argument, expected, found: found.into(), help }
     })?;
     let ensemble = TreeCheckpoint::read(&file)?.ensemble;
     let text = ensemble.to_lightgbm_text();

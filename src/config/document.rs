@@ -195,15 +195,19 @@ fn leaf(text: &str) -> toml::Value {
 /// Reads a configuration file.
 pub(super) fn read(path: &Path) -> Result<String> {
     std::fs::read_to_string(path).map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => Error::Usage {
+        kind @ (std::io::ErrorKind::NotFound | std::io::ErrorKind::IsADirectory) => Error::Usage {
             argument: path.display().to_string(),
             expected: "a configuration file".into(),
-            found: "no such file".into(),
+            found: if kind == std::io::ErrorKind::NotFound { "no such file" } else { "a directory" }.into(),
             help: "configs/quickstart.toml runs as it is; configs/README.md lists the others".into(),
         },
-        std::io::ErrorKind::InvalidData => {
-            Error::format(path, "its bytes", "UTF-8 text", "something else", "save the file as UTF-8")
-        }
+        std::io::ErrorKind::InvalidData => Error::Config {
+            origin: path.display().to_string().into(),
+            key: "its bytes".into(),
+            expected: "UTF-8 text".into(),
+            found: "something else".into(),
+            help: "save the file as UTF-8".into(),
+        },
         _ => Error::io(path, "read", error),
     })
 }

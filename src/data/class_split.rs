@@ -4,7 +4,7 @@ use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 
-use super::split::{Part, Split, SplitFractions, apportion, part_of};
+use super::split::{Part, Split, SplitFractions, apportion, masks_at, part_of};
 use crate::error::{Error, Result};
 use crate::graph::Classes;
 
@@ -29,18 +29,9 @@ impl ClassSplit {
     /// The split that the data come with; `index` is the column of masks that hold several.
     ///
     /// # Errors
-    /// [`Error::Data`] when there is none, or no such column.
+    /// [`Error::Config`] when there is none, or no such column.
     pub fn of_masks(classes: &Classes, index: usize) -> Result<Self> {
-        let masks = classes.masks();
-        let chosen = masks.get(index).ok_or_else(|| Error::Data {
-            what: "split.use = \"masks\"".into(),
-            expected: match masks.len() {
-                0 => "data with train_mask, val_mask and test_mask".into(),
-                _ => format!("a split.index below {}, the number of splits in the masks", masks.len()),
-            },
-            found: if masks.is_empty() { "no masks".into() } else { index.to_string() },
-            help: "set split.use = \"random\", with split.per_class or shares".into(),
-        })?;
+        let chosen = masks_at(classes.masks(), index)?;
         let part =
             |nodes: &[u32]| nodes.iter().filter_map(|&node| Some((node, classes.of_node()[node as usize]?))).collect();
         Ok(Self { train: part(&chosen.train), validation: part(&chosen.validation), test: part(&chosen.test) })
@@ -85,27 +76,24 @@ impl ClassSplit {
     /// `test` from the rest, as citation benchmarks are split. What is left over is in no part.
     ///
     /// # Errors
-    /// [`Error::Data`] when a class has no more than `per_class` nodes, or when the shares want more than the rest.
+    /// [`Error::Config`] when a class has no more than `per_class` nodes, or when the shares want more than the rest.
     pub fn per_class(classes: &Classes, per_class: usize, shares: [f64; 2], seed: u64) -> Result<Self> {
         let labelled = classes.labelled().count();
         let [validation, test] = shares.map(|share| (share * labelled as f64).round() as usize);
         let mut split = Self::shuffled(classes, seed, |class, nodes| match nodes > per_class {
             true => Ok([per_class, nodes - per_class, 0]),
-            false => Err(Error::Data {
-                what: format!("split.per_class = {per_class}"),
-                expected: "fewer than a class has nodes".into(),
-                found: format!("class {class} with {nodes} labelled nodes"),
-                help: "lower split.per_class, or use shares".into(),
-            }),
+            false => {
+                let expected = format!("fewer than a class has nodes: class {class} with {nodes} labelled nodes");
+                let help = "lower split.per_class, or use shares";
+                Err(Error::setting("split.per_class", per_class.to_string(), expected, help))
+            }
         })?;
         let mut rest = std::mem::take(&mut split.validation);
         if validation + test > rest.len() || validation == 0 || test == 0 {
-            return Err(Error::Data {
-                what: "split.validation and split.test".into(),
-                expected: format!("at least one node each, and at most the {} that training leaves", rest.len()),
-                found: format!("{validation} and {test} nodes"),
-                help: "change the shares, or lower split.per_class".into(),
-            });
+            let expected = format!("at least one node each, and at most the {} that training leaves", rest.len());
+            let (found, help) =
+                (format!("{validation} and {test} nodes"), "change the shares, or lower split.per_class");
+            return Err(Error::setting("split.validation and split.test", found, expected, help));
         }
         rest.shuffle(&mut ChaCha8Rng::seed_from_u64(seed.wrapping_add(1)));
         split.validation = rest[..validation].to_vec();
@@ -223,7 +211,7 @@ mod tests {
         let split = ClassSplit::of_masks(&classes().with_masks(vec![masks]), 0).unwrap();
         assert_eq!((split.train, split.test), (vec![(0, 0), (4, 1)], vec![(2, 2)]));
         let fault = |classes: &Classes, index| ClassSplit::of_masks(classes, index).unwrap_err().to_string();
-        assert!(fault(&classes(), 0).contains("found no masks"));
+        assert!(fault(&classes(), 0).contains("data with train_mask"));
         assert!(fault(&classes().with_masks(vec![Masks::default()]), 1).contains("below 1"));
     }
 }

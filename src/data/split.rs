@@ -164,8 +164,8 @@ impl Split {
     /// the semi-supervised setting of GADBench.
     ///
     /// # Errors
-    /// [`Error::Data`] for labels other than 0 and 1, a node that is labelled twice, and where no node of a class is
-    /// left for the test.
+    /// [`Error::Data`] for labels other than 0 and 1 and a node that is labelled twice, [`Error::Config`] where no node
+    /// of a class is left for the test.
     pub fn few(labels: &[(u32, u8)], counts: [usize; 2], seed: u64) -> Result<Self> {
         let mut sorted = labels.to_vec();
         sorted.sort_unstable();
@@ -176,13 +176,10 @@ impl Split {
             let mut nodes: Vec<(u32, u8)> = sorted.iter().filter(|(_, label)| *label == class).copied().collect();
             if count == 0 || nodes.len() / 2 < count || nodes.len() == 2 * count {
                 let name = if class == 1 { "anomalous" } else { "normal" };
-                return Err(Error::Data {
-                    what: format!("split.{name} = {count}"),
-                    expected: "at least one, and fewer than half of these labels: as many again are for validation"
-                        .into(),
-                    found: format!("{} {name} nodes", nodes.len()),
-                    help: format!("lower split.{name}, or split by shares"),
-                });
+                let (key, all) = (format!("split.{name}"), nodes.len());
+                let expected = format!("at least one, and fewer than half of {all} {name} nodes: as many validate");
+                let help = format!("lower {key}, or split by shares");
+                return Err(Error::setting(key, count.to_string(), expected, help));
             }
             nodes.shuffle(&mut rng);
             let rest = nodes.split_off(2 * count);
@@ -196,17 +193,9 @@ impl Split {
     /// The division by the masks of number `index`; nodes without a label are left out.
     ///
     /// # Errors
-    /// [`Error::Data`] when there are no such masks, and as for [`of_parts`](Self::of_parts).
+    /// [`Error::Config`] when there are no such masks, and as for [`of_parts`](Self::of_parts).
     pub fn of_masks(masks: &[Masks], index: usize, labels: &[(u32, u8)]) -> Result<Self> {
-        let chosen = masks.get(index).ok_or_else(|| Error::Data {
-            what: "split.use = \"masks\"".into(),
-            expected: match masks.len() {
-                0 => "data with train_mask, val_mask and test_mask".into(),
-                count => format!("a split.index below {count}, the number of splits in the masks"),
-            },
-            found: if masks.is_empty() { "no masks".into() } else { index.to_string() },
-            help: "set split.use = \"random\", with shares or split.anomalous and split.normal".into(),
-        })?;
+        let chosen = masks_at(masks, index)?;
         let mut sorted = labels.to_vec();
         sorted.sort_unstable();
         let label = |node: &u32| sorted.binary_search_by_key(node, |entry| entry.0).ok().map(|at| sorted[at]);
@@ -252,6 +241,17 @@ impl Split {
         let [train, validation, test] = parts;
         Ok(Self { train, validation, test })
     }
+}
+
+/// The masks of number `index`.
+pub(super) fn masks_at(masks: &[Masks], index: usize) -> Result<&Masks> {
+    let help = "set split.use = \"random\", with shares or numbers of nodes";
+    masks.get(index).ok_or_else(|| match masks.len() {
+        0 => Error::setting("split.use", "\"masks\"", "data with train_mask, val_mask and test_mask", help),
+        count => {
+            Error::setting("split.index", index.to_string(), format!("below {count}, the splits in the masks"), help)
+        }
+    })
 }
 
 /// The part that holds a node; training, validation and test are in ascending order of id.
@@ -441,7 +441,10 @@ mod tests {
         let split = Split::of_masks(std::slice::from_ref(&masks), 0, &labels).unwrap();
         assert_eq!((split.train, split.test), (vec![(0, 0), (18, 1)], vec![(6, 0), (24, 1)]));
         let fault = |masks: &[Masks], at| Split::of_masks(masks, at, &labels).unwrap_err().to_string();
-        assert!(fault(&[], 0).contains("no masks") && fault(std::slice::from_ref(&masks), 1).contains("below 1"));
+        assert!(
+            fault(&[], 0).contains("data with train_mask")
+                && fault(std::slice::from_ref(&masks), 1).contains("below 1")
+        );
         let one_class = Masks { test: vec![6, 9], ..masks };
         assert!(fault(&[one_class], 0).contains("class 1 (anomalous)"));
     }

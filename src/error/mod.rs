@@ -111,7 +111,24 @@ impl Error {
         }
     }
 
-    /// Exit status of the process: 2 for usage and configuration, 130 for an interruption, 1 for a failed run.
+    /// An [`Error::Config`] of a setting that does not suit the data, the device or the run.
+    pub fn setting(
+        key: impl Into<String>,
+        found: impl Into<String>,
+        expected: impl Into<String>,
+        help: impl Into<String>,
+    ) -> Self {
+        Error::Config {
+            origin: "the configuration".into(),
+            key: key.into(),
+            expected: expected.into(),
+            found: found.into(),
+            help: help.into(),
+        }
+    }
+
+    /// Exit status of the process: 2 for usage and configuration, which another command line or setting mends, 130 for
+    /// an interruption, 1 for a failed run.
     pub fn exit_code(&self) -> u8 {
         match self {
             Error::Usage { .. } | Error::Config { .. } => 2,

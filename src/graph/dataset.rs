@@ -107,17 +107,12 @@ impl Dataset {
     pub fn in_window(mut self, window: usize) -> Result<Self> {
         let windows = self.split.as_ref().map_or(1, |split| split.windows.len());
         if !(1..=windows).contains(&window) {
-            return Err(Error::Config {
-                origin: "the configuration".into(),
-                key: "data.window".into(),
-                expected: match windows {
-                    1 => "1: the data have one window".into(),
-                    _ => format!("1 to {windows}, the windows of the split of the data"),
-                },
-                found: window.to_string(),
-                help: "import makes windows in turn: by = \"time\" and windows = N in [split] of the description"
-                    .into(),
-            });
+            let expected = match windows {
+                1 => "1: the data have one window".into(),
+                _ => format!("1 to {windows}, the windows of the split of the data"),
+            };
+            let help = "import makes windows in turn: by = \"time\" and windows = N in [split] of the description";
+            return Err(Error::setting("data.window", window.to_string(), expected, help));
         }
         self.split = self.split.and_then(|split| split.at(window - 1));
         Ok(self)

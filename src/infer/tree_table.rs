@@ -244,14 +244,12 @@ fn label_columns(
 
 /// Refuses shares of labels that become known with time.
 pub fn labels_in_time() -> Error {
-    Error::Config {
-        origin: "the configuration".into(),
-        key: "features.label_share".into(),
-        expected: "false for events: their labels become known with time".into(),
-        found: "true".into(),
-        help: "[[windows]] of `graphsieve import tables` has such shares as of each event: known_frauds, fraud_share"
-            .into(),
-    }
+    Error::setting(
+        "features.label_share",
+        "true",
+        "false for events: their labels become known with time",
+        "[[windows]] of `graphsieve import tables` has such shares as of each event: known_frauds, fraud_share",
+    )
 }
 
 /// How badly embeddings explain the edges that lead to each node, see [`reconstruction_error`].

@@ -56,20 +56,23 @@ impl RunDir {
     /// Opens the directory of an earlier run.
     ///
     /// # Errors
-    /// [`Error::Format`] when `path` is no run directory or its `meta.json` is damaged, [`Error::Io`] when it cannot
-    /// be read.
+    /// [`Error::Usage`] when `path` is no run directory, [`Error::Format`] when its `meta.json` is missing or damaged,
+    /// [`Error::Io`] when it cannot be read.
     pub fn open(path: &Path) -> Result<Self> {
         const HELP: &str = "give the directory of a run, e.g. artifacts/runs/<time>-<name>";
-        if !path.is_dir() {
-            let found = if path.exists() { "a file" } else { "nothing" };
-            return Err(Error::format(path, "path", "the directory of a run", found, HELP));
-        }
-        for name in [CONFIG, META] {
-            if !path.join(name).is_file() {
-                return Err(Error::format(path, name, "a file that every run has", "no such file", HELP));
-            }
+        if !path.join(CONFIG).is_file() {
+            let found = match (path.is_dir(), path.exists()) {
+                (true, _) => "a directory without config.toml",
+                (false, true) => "a file",
+                (false, false) => "nothing",
+            };
+            let (argument, expected) = (path.display().to_string(), "the directory of a run".into());
+            return Err(Error::Usage { argument, expected, found: found.into(), help: HELP.into() });
         }
         let file = path.join(META);
+        if !file.is_file() {
+            return Err(Error::format(path, META, "a file that every run has", "no such file", HELP));
+        }
         let help = "the file was changed after the run wrote it; restore it or start a new run";
         let meta = read_json(&file, "the provenance of a run", help)?;
         Ok(Self { path: path.to_owned(), meta })
@@ -282,16 +285,21 @@ mod tests {
     #[test]
     fn what_is_no_run_directory_is_a_typed_error() {
         let directory = tempfile::tempdir().unwrap();
-        let found = |path: &Path| match RunDir::open(path) {
-            Err(Error::Format { place, found, .. }) => (place, found),
+        let other = |path: &Path| match RunDir::open(path) {
+            Err(Error::Usage { found, .. }) => found,
             other => panic!("{other:?}"),
         };
-        assert_eq!(found(&directory.path().join("missing")), ("path".into(), "nothing".into()));
-        assert_eq!(found(directory.path()), ("config.toml".into(), "no such file".into()));
+        let damaged = |path: &Path| match RunDir::open(path) {
+            Err(Error::Format { place, .. }) => place,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(other(&directory.path().join("missing")), "nothing");
+        assert_eq!(other(directory.path()), "a directory without config.toml");
         fs::write(directory.path().join(CONFIG), "").unwrap();
-        assert_eq!(found(directory.path()).0, "meta.json");
+        assert_eq!(other(&directory.path().join(CONFIG)), "a file");
+        assert_eq!(damaged(directory.path()), "meta.json");
         fs::write(directory.path().join(META), "{\n  \"seed\": -1}").unwrap();
-        assert!(found(directory.path()).0.starts_with("line 2"));
+        assert!(damaged(directory.path()).starts_with("line 2"));
     }
 
     #[test]

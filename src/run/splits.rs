@@ -10,7 +10,7 @@ use crate::graph::{Classes, Dataset, SplitRule, StoredSplit, Subset};
 /// node type and label, as the configuration says. `seed` is that of the run.
 ///
 /// # Errors
-/// [`Error::Data`] where the configuration asks for another split than that of the data, or for masks that they lack;
+/// [`Error::Config`] where the configuration asks for another split than that of the data, or for masks that they lack;
 /// as for [`Split::stratified`], [`Split::few`] and [`Split::of_stored`].
 pub fn split_of(dataset: &Dataset, entries: &[(u32, u8)], split: &LabelSplit, seed: u64) -> Result<Split> {
     let few = split.drawn.few();
@@ -54,12 +54,9 @@ fn check_agrees(stored: &StoredSplit, split: &SplitConfig, seed: u64) -> Result<
 }
 
 fn another_split(stored: &StoredSplit, found: String) -> Error {
-    Error::Data {
-        what: "[split] of the configuration".into(),
-        expected: format!("none, because the data are divided already: {stored}"),
-        found,
-        help: "leave it out, or change [split] of the description and import the tables again".into(),
-    }
+    let expected = format!("none, because the data are divided already: {stored}");
+    let help = "leave it out, or change [split] of the description and import the tables again";
+    Error::setting("[split]", found, expected, help)
 }
 
 /// The labels that a training on `known`, the part of `dataset` that was known at the end of validation, learns from
@@ -93,7 +90,7 @@ fn known_entries<L: Copy>(parts: [&[(u32, L)]; 2], known: &Subset, dataset: &Dat
 /// run.
 ///
 /// # Errors
-/// [`Error::Data`] where the configuration asks for another split than that of the data; as for [`ClassSplit`].
+/// [`Error::Config`] where the configuration asks for another split than that of the data; as for [`ClassSplit`].
 pub fn class_split_of(dataset: &Dataset, classes: &Classes, split: &ClassifySplit, seed: u64) -> Result<ClassSplit> {
     if let Some(stored) = &dataset.split {
         match split {
@@ -120,11 +117,10 @@ pub fn class_split_of(dataset: &Dataset, classes: &Classes, split: &ClassifySpli
             ClassSplit::stratified(classes, fractions, shares.seed)
         }
         ClassifySplit::Labels(shares) => {
-            let labels = classes.binary().ok_or_else(|| Error::Data {
-                what: "split.use = \"labels\"".into(),
-                expected: "labels that are anomalous or normal".into(),
-                found: format!("{} classes", classes.count()),
-                help: "set split.use = \"random\", which divides any classes".into(),
+            let labels = classes.binary().ok_or_else(|| {
+                let expected = format!("labels that are anomalous or normal, not {} classes", classes.count());
+                let help = "set split.use = \"random\", which divides any classes";
+                Error::setting("split.use", "\"labels\"", expected, help)
             })?;
             split_of(dataset, &labels.entries, &shares.clone().into(), seed).map(ClassSplit::of_labels)
         }

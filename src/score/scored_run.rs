@@ -99,8 +99,8 @@ impl ScoredRun {
     /// `class` is the class of a node classifier that is looked at, see [`ClassView::new`].
     ///
     /// # Errors
-    /// [`Error::Usage`] for a run of another task, for a class that the model does not have, and for a class of a run
-    /// of another task; [`Error::Format`] or [`Error::Io`] for a run that is not finished, and for data or outputs that
+    /// [`Error::Usage`] for a run of another task or one that is not finished, for a class that the model does not
+    /// have, and for a class of a run of another task; [`Error::Format`] or [`Error::Io`] for data or outputs that
     /// cannot be read or no longer belong together.
     pub fn open(path: &Path, class: Option<u32>) -> Result<Self> {
         Self::open_at(path, class, None)
@@ -131,8 +131,12 @@ impl ScoredRun {
         let data = config.data_path().to_path_buf();
         let file = run.output(file);
         if !file.is_file() {
-            let help = format!("go on with it: graphsieve train --resume {}", path.display());
-            return Err(Error::format(&file, "file", "the outputs of a finished run", "no such file", help));
+            return Err(Error::Usage {
+                argument: file.display().to_string(),
+                expected: "the outputs of a finished run".into(),
+                found: "no such file".into(),
+                help: format!("go on with it: graphsieve train --resume {}", path.display()),
+            });
         }
         check_output(&file)?;
         check_place(&run, &data)?;

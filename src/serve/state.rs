@@ -112,7 +112,8 @@ impl State {
     /// Opens the state in `dir`, or begins one, of a server whose data are at `data`.
     ///
     /// # Errors
-    /// [`Error::Data`] for the state of other data, or while another process uses it; [`Error::Format`]; [`Error::Io`].
+    /// [`Error::Usage`] for the state of other data; [`Error::Data`] while another process uses it; [`Error::Format`];
+    /// [`Error::Io`].
     pub fn open(dir: &Path, data: &Path) -> Result<(Self, Log, Recovered)> {
         // What its import learned tells one data directory from another, or its description.
         let manifests = [IMPORT_FILE].into_iter().chain(manifest::FILES);
@@ -120,8 +121,8 @@ impl State {
         let found = digest::of_file(&data.join(manifest))?;
         let file = dir.join(FILE);
         let help = "the file was changed or is of another version of the program; restore it, or give another --state";
-        let other = |what: String| Error::Data {
-            what: format!("state {}", dir.display()),
+        let other = |what: String| Error::Usage {
+            argument: format!("--state {}", dir.display()),
             expected: "the --data that it was begun with".into(),
             found: format!("{}, whose {what}", data.display()),
             help: "give the data that it was begun with, or another --state".into(),

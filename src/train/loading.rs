@@ -136,11 +136,11 @@ pub fn transferred<B: GraphBackend>(
     }
     match store.pin() {
         (store, None) => Ok((store, format!("features: {bytes} of page-locked memory that the device reads"))),
-        (_, Some(reason)) if loader.transfer == Transfer::ZeroCopy => Err(Error::Device {
-            device: "of this run".into(),
-            reason,
-            help: "set loader.transfer = \"gathered\", or \"auto\" to let the run choose".into(),
-        }),
+        (_, Some(reason)) if loader.transfer == Transfer::ZeroCopy => {
+            let expected = format!("another way with this device: {reason}");
+            let help = "set loader.transfer = \"gathered\", or \"auto\" to let the run choose";
+            Err(Error::setting("loader.transfer", "\"zero_copy\"", expected, help))
+        }
         (store, Some(reason)) => Ok((store, format!("features: gathered by the processor: {reason}"))),
     }
 }

@@ -132,11 +132,7 @@ impl Start {
         let same_division = check_same_settings(&from, config_toml, &["data", "split"]).is_ok();
         origin.check_from(&from, same_division)?;
         let (weights, file) = Weights::read(&best_file(&from))?;
-        if weights.spec != *spec {
-            let help = "train with the [model] of that run, or without --from";
-            let [expected, found] = spec.unlike(&weights.spec);
-            return Err(Error::format(file, "model", expected, found, help));
-        }
+        check_same_model(&weights, &file, spec, "train with the [model] of that run, or without --from")?;
         Ok(Self { from, weights })
     }
 
@@ -395,6 +391,20 @@ pub struct Restored<B: GraphBackend, T: Task<B>> {
     pub position: Position,
 }
 
+/// Refuses settings of another model than that of `weights`, which were read from `file`.
+fn check_same_model(weights: &Weights, file: &Path, spec: &ModelSpec, help: &str) -> Result<()> {
+    if weights.spec == *spec {
+        return Ok(());
+    }
+    let [now, before] = spec.unlike(&weights.spec);
+    Err(Error::Usage {
+        argument: "[model]".into(),
+        expected: format!("{before} as in {}", file.display()),
+        found: now,
+        help: help.into(),
+    })
+}
+
 /// A model with its optimiser and position: new from `seed` or from the weights that the run began with, or as the last
 /// checkpoint of the run left them.
 ///
@@ -417,11 +427,8 @@ pub fn restored<B: GraphBackend, T: Task<B>>(
         return Ok(Restored { model, optimiser: task.optimiser(), position: Position::default() });
     };
     let file = last_file(run);
-    if weights.spec != *spec {
-        let help = "resume with the configuration of the run: graphsieve train --resume RUN";
-        let [expected, found] = spec.unlike(&weights.spec);
-        return Err(Error::format(file, "model", expected, found, help));
-    }
+    let help = "resume with the configuration of the run: graphsieve train --resume RUN";
+    check_same_model(&weights, &file, spec, help)?;
     let help = "the checkpoint is damaged or of another version; start a new run";
     let Some(training) = weights.training else {
         return Err(Error::format(file, "optimiser", "the state of a training", "weights alone", help));

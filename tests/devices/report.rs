@@ -113,13 +113,13 @@ fn what_is_no_run_of_a_stage_is_refused() {
     let plain = ["report", run, "--out", "plain.html", "--no-explanations"];
     sandbox.succeeds(plain);
     assert!(!String::from_utf8(sandbox.read("plain.html")).unwrap().contains("class=\"why\""));
-    sandbox.refuses(["report", "data"], 1, &["the directory of a run"]);
+    sandbox.refuses(["report", "data"], 2, &["the directory of a run"]);
     sandbox.refuses(["report", run, "--out", "data"], 1, &["data"]);
     let other = Sandbox::new();
     fs::create_dir_all(other.path("run")).unwrap();
     other.write("run/config.toml", "task = \"classify\"\n[data]\npath = \"data.npz\"\n");
     other.write("run/meta.json", sandbox.read(&format!("{run}/meta.json")));
-    other.refuses(["report", "run"], 1, &["probabilities.npy", "the outputs of a finished run"]);
+    other.refuses(["report", "run"], 2, &["probabilities.npy", "the outputs of a finished run"]);
     sandbox.refuses(["report", run, "--class", "1"], 2, &["--class 1", "a run of node classification"]);
 }
 

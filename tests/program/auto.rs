@@ -139,7 +139,7 @@ fn an_ensemble_is_a_model_that_scores_explains_evaluates_and_reports() {
     sandbox.refuses([&explain[..], &["--format", "svg"]].concat(), 2, &["--format svg", "members"]);
     sandbox.refuses(
         ["--quiet", "export", "lightgbm", "moved", "--out", "trees.txt"],
-        1,
+        2,
         &["trees of a run of Stage 3", "found an ensemble", "member with trees", "-ensemble"],
     );
     sandbox.succeeds(["--quiet", "report", "moved", "--device", "cpu", "--top", "3"]);

@@ -182,7 +182,7 @@ fn a_class_that_cannot_be_looked_at_and_a_run_that_is_not_finished_are_refused()
     assert!(listed(&sandbox, &run, &[])[0]["probability"].is_f64(), "fitted anew");
     std::fs::remove_file(sandbox.path(&format!("{run}/probabilities.npy"))).unwrap();
     for command in ["score", "report"] {
-        sandbox.refuses([command, &run], 1, &["probabilities.npy", "finished run", "--resume"]);
+        sandbox.refuses([command, &run], 2, &["probabilities.npy", "finished run", "--resume"]);
     }
 
     let detector = Sandbox::with_data();
@@ -303,7 +303,7 @@ fn a_classification_goes_on_with_the_weights_of_another() {
     assert_ne!(probabilities(&sandbox, &moved), probabilities(&sandbox, &run));
 
     let refused = ["--quiet", "train", "run.toml", "--device", "cpu", "--from", &run, "--set"];
-    sandbox.refuses([&refused[..], &["model.hidden=16"]].concat(), 1, &["model", "train with the [model] of that run"]);
+    sandbox.refuses([&refused[..], &["model.hidden=16"]].concat(), 2, &["model", "train with the [model] of that run"]);
     // Of another division it may know the labels that judge the new one, and so of other labels.
     let flatters = ["labels: expected none that choose or test the new model"];
     sandbox.refuses([&refused[..], &["split.use=random"]].concat(), 1, &flatters);

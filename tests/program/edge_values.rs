@@ -571,7 +571,7 @@ fn a_training_reads_values_and_its_run_scores_and_explains_with_them() {
     let scores = |run: &str| sandbox.read(&format!("{run}/anomaly_scores_stage2.npy"));
     assert!(scores(&same) == scores(&run));
     let other = ["train", "stage2.toml", "--device", "cpu", "--from", &run, "--set", "model.edge_values=false"];
-    sandbox.refuses(other, 1, &["best.bpk: model: expected", "train with the [model] of that run"]);
+    sandbox.refuses(other, 2, &["[model]: expected", "best.bpk", "train with the [model] of that run"]);
 
     // Scores of the run are those of its training, and what explains them adds up to them.
     sandbox.succeeds(["--quiet", "score", &run, "--out", "s.npy", "--device", "cpu"]);

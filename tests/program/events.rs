@@ -269,7 +269,7 @@ fn another_split_than_that_of_the_data_is_refused() {
     for (task, by) in [("stage3", "random"), ("auto", "random"), ("classify", "random"), ("classify", "labels")] {
         sandbox.write("run.toml", config(task, by));
         let said = ["by time, training from 1970-01-04 to 1970-01-14", "shares 0.5, 0.2, 0.3", "leave it out"];
-        sandbox.refuses(["train", "run.toml", "--device", "cpu"], 1, &said);
+        sandbox.refuses(["train", "run.toml", "--device", "cpu"], 2, &said);
     }
 }
 

@@ -159,7 +159,7 @@ fn a_training_goes_on_from_a_model_that_knows_no_label_which_judges_the_new_one(
     };
     sandbox.refuses(train(&tuesday, &[]), 1, &["labels", "knows all labels up to", "begins later"]);
     let wider = train(&monday, &["--set", "model.hidden=16"]);
-    sandbox.refuses(wider, 1, &["model", "train with the [model] of that run"]);
+    sandbox.refuses(wider, 2, &["model", "train with the [model] of that run"]);
     let trees = repository("configs/payments.toml").display().to_string();
     let trees = ["--quiet", "train", &trees, "--device", "cpu", "--set", "data.path=data", "--from", &monday];
     sandbox.refuses(trees, 2, &["--from", "stage 3", "grown anew"]);

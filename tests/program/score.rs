@@ -176,5 +176,5 @@ fn what_cannot_be_listed_is_refused() {
     let file = format!("{run}/checkpoint/best.bpk");
     sandbox.refuses(["score", &file, "--top", "3"], 2, &["--data", "a checkpoint file does not know them"]);
     fs::remove_file(sandbox.path(&format!("{run}/anomaly_scores_stage2.npy"))).unwrap();
-    sandbox.refuses(["score", &run, "--top", "3"], 1, &["anomaly_scores_stage2.npy", "finished run", "--resume"]);
+    sandbox.refuses(["score", &run, "--top", "3"], 2, &["anomaly_scores_stage2.npy", "finished run", "--resume"]);
 }

@@ -65,7 +65,7 @@ fn a_forest_finds_the_anomalies_scores_and_explains_them() {
     sandbox.refuses(out, 1, &["trees.txt", "exists already"]);
     sandbox.succeeds([&out[..], &["--force"]].concat());
     assert!(sandbox.read("trees.txt") == text);
-    sandbox.refuses(["export", "lightgbm", "data", "--out", "no.txt"], 1, &["the trees of a run of Stage 3"]);
+    sandbox.refuses(["export", "lightgbm", "data", "--out", "no.txt"], 2, &["the trees of a run of Stage 3"]);
 
     // The same seed makes the same bytes, wherever columns lie.
     let in_files = ["--set", "output.dir=again", "--set", "features.host_memory=1e-6"];
@@ -77,7 +77,7 @@ fn a_forest_finds_the_anomalies_scores_and_explains_them() {
     for (text, part) in [("user:U999", "--node"), ("99999", "a number below"), ("nobody", "no such node")] {
         sandbox.refuses(["explain", &run, "--node", text, "--device", "cpu"], 2, &[part]);
     }
-    sandbox.refuses(["explain", "data", "--node", "1"], 2, &["the directory of a run of Stage 1, 2 or 3"]);
+    sandbox.refuses(["explain", "data", "--node", "1"], 2, &["the directory of a run"]);
     sandbox.refuses(["--quiet", "train", "--resume", &run, "--device", "cpu"], 2, &["--resume", "finished"]);
     sandbox.edit(&file, |bytes| bytes.truncate(bytes.len() / 2));
     sandbox.refuses([&score[..], &[&run, "--out", "u.npy"]].concat(), 1, &["best.trees", "length: expected"]);

@@ -68,16 +68,13 @@ impl Dataset {
         if self.graph.has_ages() {
             return Ok(());
         }
-        Err(Error::Config {
-            origin: "the configuration".into(),
-            key: key.into(),
-            expected: "data with times: events that are joined to earlier ones, or edges with a time".into(),
-            found: "no relation whose edges have an age".into(),
-            help:
-                "name the column of times (`time`) of an [[edges]] or [[nodes]] table and import it again, or set it \
-                   to \"none\""
-                    .into(),
-        })
+        Err(Error::setting(
+            key,
+            "no relation whose edges have an age",
+            "data with times: events that are joined to earlier ones, or edges with a time",
+            "name the column of times (`time`) of an [[edges]] or [[nodes]] table and import it again, or set it to \
+             \"none\"",
+        ))
     }
 }
 

@@ -135,15 +135,9 @@ impl Dataset {
         if self.graph.relations().iter().any(|relation| relation.weights.is_some()) {
             return Ok(());
         }
-        Err(Error::Config {
-            origin: "the configuration".into(),
-            key: setting.into(),
-            expected: "data with weights of edges".into(),
-            found: "no relation that has any".into(),
-            help:
-                "name the column of weights (`weight`) of an [[edges]] table and import it again, or leave the key out"
-                    .into(),
-        })
+        let help =
+            "name the column of weights (`weight`) of an [[edges]] table and import it again, or leave the key out";
+        Err(Error::setting(setting, "no relation that has any", "data with weights of edges", help))
     }
 
     /// By relation of the graph, the names of the values that its edges have there: a generated reverse has those of

@@ -157,18 +157,16 @@ impl ClassifierSpec {
     /// The same shape for the types and relations of a graph.
     ///
     /// # Errors
-    /// [`Error::Data`] for a graph without a relation, and for one that the layers do not take.
+    /// [`Error::Data`] for a graph without a relation, [`Error::Config`] for one that the layers do not take.
     pub fn over(self, graph: &HeteroGraph) -> Result<Self> {
         let (types, relations) = shape_of(graph);
         let several = [graph.node_types().len(), graph.relations().len()];
         if !graph.relations().is_empty() && !self.layer.takes(several[0], several[1]) {
             let one = if self.layer.is_wavelets() { "one node type" } else { "one node type with one relation" };
-            return Err(Error::Data {
-                what: format!("model.layer = \"{}\"", self.layer.name()),
-                expected: format!("a graph with {one}"),
-                found: format!("{} node types and {} relations", several[0], several[1]),
-                help: "set model.layer = \"sage\" or \"difference\", which have a transform for each relation".into(),
-            });
+            let [types, relations] = several;
+            let expected = format!("a graph with {one}, not {types} node types and {relations} relations");
+            let help = "set model.layer = \"sage\" or \"difference\", which have a transform for each relation";
+            return Err(Error::setting("model.layer", format!("\"{}\"", self.layer.name()), expected, help));
         }
         if graph.relations().is_empty() {
             return Err(Error::Data {

@@ -147,18 +147,21 @@ impl Origin {
     /// Refuses to begin a training with the weights of the run `from` where they do not fit, or know too much.
     ///
     /// # Errors
-    /// [`Error::Usage`] for a run of another task. [`Error::Format`] for one that is not finished, of other columns,
-    /// node types, relations or scales; and, of a model that learned from labels, for one that may know those that
-    /// choose and test this one: its data have to end before the validation part of these begins, or be these, divided
-    /// as they are now (`same_division`).
+    /// [`Error::Usage`] for a run of another task and one that is not finished. [`Error::Format`] for one of other
+    /// columns, node types, relations or scales; and, of a model that learned from labels, for one that may know those
+    /// that choose and test this one: its data have to end before the validation part of these begins, or be these,
+    /// divided as they are now (`same_division`).
     pub fn check_from(&self, from: &RunDir, same_division: bool) -> Result<()> {
-        let help = "train without --from, or begin with a run of this version that came to its end";
-        let file = from.output(MODEL_FILE);
+        let run = from.path().display();
         let Some(begun) = Bundle::open(from.path())?.filter(|bundle| bundle.finished) else {
-            return Err(Error::format(file, "content", "a finished model", "none", help));
+            return Err(Error::Usage {
+                argument: format!("--from {run}"),
+                expected: "a finished run".into(),
+                found: format!("one whose {MODEL_FILE} does not say so"),
+                help: "train without --from, or begin with a run of this version that came to its end".into(),
+            });
         };
         if begun.task != self.task {
-            let run = from.path().display();
             return Err(Error::Usage {
                 argument: format!("--from {run}"),
                 expected: format!("a run of {}, with whose weights the new one begins", self.task),
@@ -171,7 +174,7 @@ impl Origin {
                 },
             });
         }
-        begun.schema.check(&self.schema, Reads::Features, &self.data, &file)?;
+        begun.schema.check(&self.schema, Reads::Features, &self.data, &from.output(MODEL_FILE))?;
         same_fit(from.path(), &self.data)?;
         let end = begun.times.map(|times| times.known_until());
         let is_earlier = || end.zip(self.times).is_some_and(|(end, times)| end <= times.validation[0]);

@@ -285,7 +285,7 @@ mod tests {
         let [RunConfig::Classify(gcn)] = &gcn[..] else { panic!("a classifier") };
         assert_eq!(gcn.split, ClassifySplit::Masks { index: 1 });
         let refused = Known::of(&config, dataset(labels(), None)).err().unwrap();
-        assert!(refused.to_string().contains("no masks"), "{refused}");
+        assert!(refused.to_string().contains("train_mask"), "{refused}");
     }
 
     #[test]

@@ -144,27 +144,25 @@ fn check_two_classes(config: &ClassifyConfig, classes: usize, split: &ClassSplit
     let by_precision = config.train.best == Best::AveragePrecision;
     let cuts = config.model.layer == LayerKind::Ghrn;
     let asked = [
-        ("model.layer = \"ghrn\"", cuts, "set model.layer = \"bw\", which reads all edges"),
-        ("train.best = \"average_precision\"", by_precision, "set train.best = \"accuracy\", \"loss\" or \"both\""),
-        ("[loss]", config.loss != ClassifyLoss::default(), "leave out loss.positive_weight and loss.focal_gamma"),
+        ("model.layer", "\"ghrn\"", cuts, "set model.layer = \"bw\", which reads all edges"),
+        ("train.best", "\"average_precision\"", by_precision, "set train.best = \"accuracy\", \"loss\" or \"both\""),
+        (
+            "[loss]",
+            "given",
+            config.loss != ClassifyLoss::default(),
+            "leave out loss.positive_weight and loss.focal_gamma",
+        ),
     ];
-    if let Some((what, _, help)) = asked.into_iter().find(|(_, asked, _)| *asked && classes != 2) {
-        return Err(Error::Data {
-            what: what.into(),
-            expected: "two classes, 0 (normal) and 1 (anomalous)".into(),
-            found: format!("{classes} classes"),
-            help: help.into(),
-        });
+    if let Some((key, found, _, help)) = asked.into_iter().find(|(_, _, asked, _)| *asked && classes != 2) {
+        let expected = format!("two classes, 0 (normal) and 1 (anomalous), not {classes}");
+        return Err(Error::setting(key, found, expected, help));
     }
     let anomalous = split.validation.iter().filter(|(_, class)| *class == 1).count();
     let normal = split.validation.len() - anomalous;
     if by_precision && (anomalous == 0 || normal == 0) {
-        return Err(Error::Data {
-            what: "train.best = \"average_precision\"".into(),
-            expected: "anomalous and normal validation nodes".into(),
-            found: format!("{anomalous} anomalous and {normal} normal"),
-            help: "label more nodes, or give validation a larger share (split.validation)".into(),
-        });
+        let expected = format!("anomalous and normal validation nodes, not {anomalous} and {normal}");
+        let help = "label more nodes, or give validation a larger share (split.validation)";
+        return Err(Error::setting("train.best", "\"average_precision\"", expected, help));
     }
     Ok(())
 }
