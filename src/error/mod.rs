@@ -75,9 +75,9 @@ pub enum Error {
     #[error("{reason}\n  help: {help}")]
     Ranks { reason: String, help: String },
 
-    /// The user asked to stop; everything was saved.
-    #[error("interrupted; everything up to epoch {epoch} is saved. Go on with: {resume}")]
-    Interrupted { epoch: usize, resume: String },
+    /// The user asked to stop; what `saved` names was saved.
+    #[error("interrupted; {saved} is saved. Go on with: {resume}")]
+    Interrupted { saved: String, resume: String },
 }
 
 impl Error {

@@ -1,12 +1,12 @@
 //! Ctrl-C: the first asks the run to stop at the end of its step, the second ends the process. So does the first where
-//! the step goes on for too long.
+//! the step goes on for too long, and where the work has no steps.
 //!
 //! SIGTERM (a scheduler that ends a job) and SIGHUP (a closed terminal) count as Ctrl-C. A process that is ended leaves
 //! its last checkpoint and no temporary files.
 
 use std::process;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -26,6 +26,8 @@ static HEARD: AtomicBool = AtomicBool::new(false);
 /// Of the longest step so far.
 static LONGEST_MS: AtomicU64 = AtomicU64::new(0);
 static GIVEN: OnceLock<Duration> = OnceLock::new();
+/// What the user is told when work without steps is ended.
+static WITHOUT_STEPS: Mutex<Option<String>> = Mutex::new(None);
 
 /// Catches Ctrl-C for the rest of the process and says whether that worked; further calls change nothing.
 ///
@@ -37,6 +39,9 @@ pub fn install() -> bool {
         let installed = ctrlc::try_set_handler(|| {
             if !press(&REQUESTED) {
                 end("at once");
+            }
+            if let Some(told) = without_steps().take() {
+                leave(&told);
             }
             let grace = grace();
             let within = match STEPS.load(Ordering::Relaxed) {
@@ -80,7 +85,12 @@ fn tell(text: &str) {
 
 /// Ends the process, and says how.
 fn end(how: &str) -> ! {
-    tell(&format!("\nended {how}; what was not saved yet is lost"));
+    leave(&format!("ended {how}; what was not saved yet is lost"))
+}
+
+/// Ends the process with this last word.
+fn leave(told: &str) -> ! {
+    tell(&format!("\n{told}"));
     remove_own();
     process::exit(INTERRUPTED)
 }
@@ -96,9 +106,24 @@ fn grace() -> Duration {
     GIVEN.get().copied().unwrap_or(GRACE.max(longest.saturating_mul(3)))
 }
 
+/// Work begins that has no steps: a request ends the process at once, as one that came before does, and the user is
+/// `told` so.
+pub fn steps_end(told: String) {
+    install();
+    if requested() {
+        leave(&told);
+    }
+    *without_steps() = Some(told);
+}
+
+fn without_steps() -> MutexGuard<'static, Option<String>> {
+    WITHOUT_STEPS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Promises to ask [`stops`] after every step; `last` is how long the last one took.
 pub fn step_begins(last: Option<Duration>) {
     STEPS.store(true, Ordering::Relaxed);
+    *without_steps() = None;
     let last = last.map_or(0, |last| u64::try_from(last.as_millis()).unwrap_or(u64::MAX));
     LONGEST_MS.fetch_max(last, Ordering::Relaxed);
 }

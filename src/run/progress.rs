@@ -89,7 +89,10 @@ impl Progress {
                 bar.set_position(done);
                 bar.reset_eta();
             }
-            Display::Lines(lines) => lock(lines).first = done,
+            Display::Lines(lines) => {
+                let mut lines = lock(lines);
+                (lines.first, lines.done) = (done, done);
+            }
             Display::Quiet => {}
         }
     }

@@ -36,6 +36,11 @@ impl Pipeline {
         Self { directory: run.path().to_path_buf(), runs: runs.to_path_buf(), stage: name.into() }
     }
 
+    /// The run that the stage is a part of.
+    pub fn run(&self) -> &Path {
+        &self.directory
+    }
+
     /// The run of the stage, if an earlier process began one.
     ///
     /// # Errors

@@ -127,8 +127,8 @@ fn stage<T>(
     };
     let options = RunOptions { resume: pipeline.begun()?, from, pipeline: Some(pipeline), ..options.clone() };
     work(&options).map_err(|error| match error {
-        Error::Interrupted { epoch, .. } => {
-            Error::Interrupted { epoch, resume: format!("graphsieve train --resume {}", run.path().display()) }
+        Error::Interrupted { saved, .. } => {
+            Error::Interrupted { saved, resume: format!("graphsieve train --resume {}", run.path().display()) }
         }
         other => other,
     })

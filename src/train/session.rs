@@ -380,7 +380,7 @@ impl Session {
         self.saved()?;
         self.progress.finish("interrupted");
         let resume = format!("graphsieve train --resume {}", self.run.path().display());
-        Err(Error::Interrupted { epoch, resume })
+        Err(Error::Interrupted { saved: format!("everything up to epoch {epoch}"), resume })
     }
 }
 
@@ -409,7 +409,7 @@ fn check_same_model(weights: &Weights, file: &Path, spec: &ModelSpec, help: &str
 /// checkpoint of the run left them.
 ///
 /// # Errors
-/// A checkpoint that is damaged or of another model.
+/// A checkpoint that is damaged, of another model, or of a later epoch than the last one of the settings.
 pub fn restored<B: GraphBackend, T: Task<B>>(
     run: &RunDir,
     checkpoint: Option<Weights>,
@@ -439,6 +439,15 @@ pub fn restored<B: GraphBackend, T: Task<B>>(
         .optimiser()
         .load(&training.optimiser)
         .map_err(|e| Error::format(&file, "optimiser", "the state of an optimiser", e, help))?;
+    let epochs = task.train().epochs;
+    if position.epoch > epochs {
+        return Err(Error::Usage {
+            argument: "train.epochs".into(),
+            expected: format!("at least {}, the epochs that {} has", position.epoch, run.path().display()),
+            found: epochs.to_string(),
+            help: "a run goes on to more epochs; for fewer start a new one".into(),
+        });
+    }
     optimiser.set_loss_scale(position.loss_scale);
     let model = task.model(&mut Parameters::from_tensors(&weights.tensors, &file, device))?;
     let values = model.num_params();

@@ -295,6 +295,11 @@ fn lead<B: GraphBackend, T: Task<B>>(
     let say = |next: Next| rank.map_or(Ok(next), |rank| told::<B, _>(rank, &next, device));
     let (mut saved_best, mut epoch, mut loss) = (position.best_epoch, position.epoch, f32::NAN);
     let until = options.stretch.map_or(settings.epochs, |stretch| stretch.of(settings.epochs));
+    if options.pipeline.is_none() && (over || epoch == until) {
+        session.note(&format!(
+            "nothing is left to train: the run ended with epoch {epoch} of {until}, and is evaluated again"
+        ));
+    }
     let (mut first, mut later, mut checkpoints) =
         (Total::of("first epoch"), Total::of("later epochs"), Total::of("checkpoints"));
     let mut took = None;

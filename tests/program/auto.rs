@@ -349,6 +349,7 @@ fn an_interrupted_tournament_keeps_the_best_so_far_and_goes_on() {
     let (told, run) = (said.stderr, sandbox.only_run("runs"));
     assert_eq!(said.code, Some(130), "{told}");
     assert!(told.contains(&format!("graphsieve train --resume {run}")) && told.contains("best so far"), "{told}");
+    assert!(told.contains("interrupted; everything so far is saved."), "{told}");
     let before = record(&sandbox, &run);
     assert_eq!(before["complete"], false);
     let listed = sandbox.succeeds(["--quiet", "score", &run, "--device", "cpu"]).stdout;

@@ -83,6 +83,23 @@ fn a_forest_finds_the_anomalies_scores_and_explains_them() {
     sandbox.refuses([&score[..], &[&run, "--out", "u.npy"]].concat(), 1, &["best.trees", "length: expected"]);
 }
 
+#[cfg(unix)]
+#[test]
+fn trees_that_are_interrupted_say_how_they_are_made_again() {
+    let sandbox = Sandbox::with_data();
+    sandbox.write("run.toml", FOREST.replace("trees = 40", "trees = 100_000"));
+    let is_begun = || {
+        let run = || Some(fs::read_dir(sandbox.path("runs")).ok()?.next()?.ok()?.path());
+        run().is_some_and(|run| run.join("model.json").is_file())
+    };
+    let said = sandbox.interrupted(["train", "run.toml", "--device", "cpu"], is_begun);
+    let run = sandbox.only_run("runs");
+    assert_eq!(said.code, Some(130), "{}", said.stderr);
+    let words = format!("interrupted; features and trees are made again. Go on with: graphsieve train --resume {run}");
+    assert!(said.stderr.contains(&words), "{}", said.stderr);
+    sandbox.succeeds(["--quiet", "train", "--resume", &run, "--device", "cpu", "--set", "model.trees=4"]);
+}
+
 #[test]
 fn a_booster_takes_both_stages_and_is_scored_with_them() {
     let sandbox = Sandbox::with_data();

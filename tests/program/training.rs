@@ -133,7 +133,8 @@ fn a_training_ends_when_validation_no_longer_improves() {
     let best = epochs[0]["validation_average_precision"].as_f64().unwrap();
     assert!(best > 0.0 && best < 1.0 && epochs.iter().all(|line| line["validation_auc"].is_number()));
     // What is over stays over.
-    sandbox.succeeds(["--quiet", "train", "--resume", &run, "--device", "cpu"]);
+    let said = sandbox.succeeds(["train", "--resume", &run, "--device", "cpu"]).stderr;
+    assert!(said.contains("nothing is left to train: the run ended with epoch 4 of 9"), "{said}");
     assert_eq!(String::from_utf8(sandbox.read(&format!("{run}/metrics.jsonl"))).unwrap(), lines);
     sandbox.refuses(train(&["--set", "early_stop.metric=accuracy"]), 2, &["early_stop.metric", "average_precision"]);
     // Where it moves, what is kept is the epoch of the highest average precision in the log, the first of equals.
@@ -489,10 +490,11 @@ fn a_pipeline_goes_on_to_its_end_wherever_it_ended() {
     let whole = files.each_ref().map(|file| sandbox.read(file));
     let resume = ["--quiet", "train", "--device", "cpu", "--resume", &pipeline];
 
-    // In Stage 2, before its first checkpoint.
+    // In Stage 2, before its first checkpoint. Stage 1 is done.
     fs::remove_dir_all(sandbox.path(&format!("{second}/checkpoint"))).unwrap();
     fs::remove_file(sandbox.path(&files[3])).unwrap();
-    sandbox.succeeds(resume);
+    let said = sandbox.succeeds(&resume[1..]).stderr;
+    assert!(said.contains("stage 1: 4/4, ") && !said.contains("nothing is left"), "{said}");
     assert!(files.each_ref().map(|file| sandbox.read(file)) == whole);
 
     // In Stage 1, before there is a Stage 2.

@@ -106,12 +106,12 @@ pub fn run<B: GraphBackend + TreeBackend>(
     let resume = format!("graphsieve train --resume {}", run.path().display());
     match ended {
         Ok(()) => Ok(Outcome { tournament: Some((run.path().to_path_buf(), tournament)), ..outcome }),
-        Err(Error::Interrupted { epoch, .. }) => {
+        Err(Error::Interrupted { saved, .. }) => {
             if let Some(model) = &tournament.model {
                 log::info!("{tournament}");
                 log::info!("the model of {} is the best so far, {}", run.path().display(), model.name);
             }
-            Err(Error::Interrupted { epoch, resume })
+            Err(Error::Interrupted { saved, resume })
         }
         Err(error) => Err(error),
     }

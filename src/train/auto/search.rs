@@ -84,7 +84,7 @@ pub fn search(tournament: &mut Tournament, contest: &mut impl Contest) -> Result
                 continue;
             }
             if contest.interrupted() {
-                return Err(interrupted(before.map_or(0, |before| before.done)));
+                return Err(interrupted());
             }
             let first = tournament.candidates.iter().all(|entry| entry.latest().is_none());
             let left = (budget - tournament.seconds).clamp(0.0, LONGEST);
@@ -113,9 +113,9 @@ pub fn search(tournament: &mut Tournament, contest: &mut impl Contest) -> Result
                         complete,
                     });
                 }
-                Err(Error::Interrupted { epoch, .. }) => {
+                Err(Error::Interrupted { .. }) => {
                     contest.keep(tournament, None)?;
-                    return Err(interrupted(epoch));
+                    return Err(interrupted());
                 }
                 Err(error) => {
                     entry.fault = Some(error.to_string());
@@ -134,8 +134,9 @@ pub fn search(tournament: &mut Tournament, contest: &mut impl Contest) -> Result
     }
 }
 
-fn interrupted(epoch: usize) -> Error {
-    Error::Interrupted { epoch, resume: String::new() }
+/// Of a tournament, which has no epochs.
+fn interrupted() -> Error {
+    Error::Interrupted { saved: "everything so far".into(), resume: String::new() }
 }
 
 /// The candidates of a round, the simplest first: all of them, or of the round before the better half of the `networks`

@@ -182,8 +182,8 @@ fn earlier(runs: &Path, name: &str) -> Result<Option<PathBuf>> {
 /// An interruption of a fold is one of the whole run.
 fn interrupted(error: Error, run: &RunDir) -> Error {
     match error {
-        Error::Interrupted { epoch, .. } => {
-            Error::Interrupted { epoch, resume: format!("graphsieve train --resume {}", run.path().display()) }
+        Error::Interrupted { saved, .. } => {
+            Error::Interrupted { saved, resume: format!("graphsieve train --resume {}", run.path().display()) }
         }
         other => other,
     }

@@ -7,7 +7,7 @@ mod importance;
 
 use std::borrow::Cow;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use graphsieve_kernels::{GraphBackend, TreeBackend};
@@ -42,7 +42,8 @@ use crate::run::known_labels::KnownLabels;
 use crate::run::progress::{Progress, Unit};
 use crate::run::ranked::LabelledEvents;
 use crate::run::splits::{split_of, within};
-use crate::run::{Meta, RunDir};
+use crate::run::stages::Pipeline;
+use crate::run::{Meta, RunDir, interrupt};
 use crate::trees::{Importance, Matrix};
 
 /// Share of the training labels that a training node sees: all but those of its fold, of five.
@@ -273,6 +274,8 @@ fn fitted<B: GraphBackend + TreeBackend>(
         Some(stage2) => Folds::of(dataset, split, config.features.stage2_folds, stage2.seed)?,
         None => Folds::default(),
     };
+    let whole = options.pipeline.as_ref().map(Pipeline::run);
+    without_steps(options, whole.or(resumed.as_ref().map(RunDir::path)));
     // The run has no directory yet.
     let spill = Spill::of_gigabytes(config.features.host_memory, &config.output.dir);
     let neighbourhood = |part, spill: &Spill| {
@@ -303,6 +306,8 @@ fn fitted<B: GraphBackend + TreeBackend>(
             run
         }
     };
+    let whole = Some(whole.unwrap_or(run.path()));
+    without_steps(options, whole);
     if let Some(origin) = origin {
         if options.resume.is_some() {
             origin.check_resumed(&run)?;
@@ -330,6 +335,7 @@ fn fitted<B: GraphBackend + TreeBackend>(
     }
     if let Some(stage2) = &config.stage2 {
         let out_of_fold = folds::run::<B>(stage2, &folds, dataset, split, &run, options, (&left, device), &progress)?;
+        without_steps(options, whole);
         inputs.folds = out_of_fold.runs;
         append_stage2(Arc::make_mut(&mut table), &inputs, &out_of_fold.output)?;
         if let (Some(table), Some(known)) = (&mut of_training, &known) {
@@ -379,6 +385,20 @@ fn fitted<B: GraphBackend + TreeBackend>(
         }
     };
     Ok(Fitted { run, checkpoint, late, table, of_training, progress, steps })
+}
+
+/// From here on a request to stop ends the process at once: features and trees are made as a whole. `run` is the one to
+/// go on with. In a tournament, which goes on with what it has, the request is seen behind them.
+fn without_steps(options: &RunOptions, run: Option<&Path>) {
+    if options.stretch.is_none() {
+        interrupt::steps_end(match run {
+            Some(run) => format!(
+                "interrupted; features and trees are made again. Go on with: graphsieve train --resume {}",
+                run.display()
+            ),
+            None => "interrupted; nothing was saved yet".into(),
+        });
+    }
 }
 
 /// What a validation of the trees, and of the models of Stage 2, is asked for, with the keys that say so. The log loss
