@@ -78,7 +78,8 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "F,F,F", value_delimiter = ',', num_args = 1)]
     fractions: Option<Vec<f64>>,
 
-    /// Labels with the columns id and label (0 or 1) [default: labels.npy of the data directory]
+    /// Labels with the columns id (TYPE:ID, or an id that one type alone has) and label (0 or 1) [default: labels.npy
+    /// of the data directory]
     #[arg(long, value_name = "L.csv")]
     labels: Option<PathBuf>,
 
@@ -134,7 +135,7 @@ pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
     };
     let graph = &dataset.graph;
     let labels = match &arguments.labels {
-        Some(path) => Labels::from_csv(path, dataset.ids.as_ref(), graph.num_nodes())?,
+        Some(path) => Labels::from_csv(path, dataset.ids.as_ref(), graph.node_types())?,
         None => match dataset.labels {
             None if dataset.classes.is_none() => return Err(no_labels(data)),
             _ => dataset.binary_labels(data)?.clone(),

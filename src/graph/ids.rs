@@ -33,13 +33,10 @@ impl IdMaps {
         None
     }
 
-    /// Original id -> global id; `None` for an id that several node types use.
-    pub fn index(&self) -> HashMap<&str, Option<u32>> {
-        let mut index = HashMap::with_capacity(self.0.iter().map(Vec::len).sum());
-        for (global, name) in self.0.iter().flatten().enumerate() {
-            index.entry(name.as_str()).and_modify(|node| *node = None).or_insert(Some(global as u32));
-        }
-        index
+    /// By node type: original id -> global id.
+    pub fn index(&self) -> Vec<HashMap<&str, u32>> {
+        let mut global = 0..;
+        self.0.iter().map(|names| names.iter().map(String::as_str).zip(&mut global).collect()).collect()
     }
 
     /// Reads `node_id_mappings.json`: for every type `{type}_map`, an object string id -> global id that names every

@@ -1,11 +1,13 @@
 //! Labels of nodes: anomalous or normal.
 
+use std::fmt::Display;
 use std::path::Path;
 
 use ndarray::Array2;
 use ndarray_npy::WriteNpyExt;
 
 use super::formats::{map_file, write_new};
+use super::hetero::NodeType;
 use super::ids::IdMaps;
 use super::npy::Npy;
 use crate::error::{Error, Result};
@@ -34,21 +36,21 @@ impl Labels {
         let mut row = 0;
         while let (Some(id), Some(class)) = (values.next(), values.next()) {
             checked
-                .push(row, id, class)
+                .push(row, id, class, &id)
                 .map_err(|fault| npy.error(format!("row {row}"), fault.expected.as_str(), fault.found("row"), HELP))?;
             row += 1;
         }
         Ok(checked.labels)
     }
 
-    /// Reads a table with the columns `id` and `label` (others are ignored). An id is looked up in `ids` first and is
-    /// otherwise a global integer id.
+    /// Reads a table with the columns `id` and `label` (others are ignored). An id is `TYPE:ID`, an id of `ids`, or a
+    /// global integer id; without `ids` an `ID` counts from 0 within the type.
     ///
     /// # Errors
     /// [`Error::Io`]; [`Error::Format`] with the line of an unknown or ambiguous id, a repeated id (both lines), a
     /// label other than 0 and 1, or a malformed row.
-    pub fn from_csv(path: impl AsRef<Path>, ids: Option<&IdMaps>, num_nodes: usize) -> Result<Self> {
-        const HELP: &str = "the table has a header `id,label`, then one string or global id and 0 or 1 per line";
+    pub fn from_csv(path: impl AsRef<Path>, ids: Option<&IdMaps>, types: &[NodeType]) -> Result<Self> {
+        const HELP: &str = "the table has a header `id,label`, then TYPE:ID, a string or global id and 0 or 1 per line";
         let path = path.as_ref();
         let map = map_file(path)?;
         let error = |line: u64, expected: String, found: String| {
@@ -68,32 +70,43 @@ impl Labels {
         };
         let (id_column, label_column) = (column("id")?, column("label")?);
         let index = ids.map(IdMaps::index);
+        // Written as we write it only: a mistyped string id such as 0042 must not become node 42.
+        let number = |text: &str| text.parse().ok().filter(|number: &i128| number.to_string() == text);
+        let of_type = |text: &str| {
+            let (name, id) = text.split_once(':')?;
+            let at = types.iter().position(|of| of.name == name)?;
+            let [first, count] = [types[at].offset, types[at].count].map(|of| of as i128);
+            match &index {
+                Some(index) => index.get(at)?.get(id).map(|&node| i128::from(node)),
+                None => number(id).filter(|id| (0..count).contains(id)).map(|id| first + id),
+            }
+        };
 
-        let mut checked = Checked::new(0, num_nodes);
+        let mut checked = Checked::new(0, types.iter().map(|of| of.count).sum());
         for record in reader.records() {
             let record = record.map_err(malformed)?;
             let line = record.position().map_or(0, csv::Position::line);
             let (id, label) = (&record[id_column], &record[label_column]);
             let class = label.parse().map_err(|_| error(line, "a label of 0 or 1".into(), format!("{label:?}")))?;
-            let named = index.as_ref().and_then(|index| index.get(id));
-            let node = match named {
-                Some(Some(node)) => i128::from(*node),
-                Some(None) => {
-                    let expected = "an id of one node type only, or a global id";
+            let mut named = index.iter().flatten().filter_map(|of| of.get(id));
+            let node = match (of_type(id), named.next(), named.next()) {
+                (Some(node), ..) => node,
+                (None, Some(&node), None) => i128::from(node),
+                (None, Some(_), Some(_)) => {
+                    let expected = "an id of one node type only, TYPE:ID, or a global id";
                     return Err(error(line, expected.into(), format!("{id:?}, an id of several types")));
                 }
-                // Written as we write it only: a mistyped string id such as 0042 must not become node 42.
-                None => id.parse().ok().filter(|node: &i128| node.to_string() == id).ok_or_else(|| {
+                (None, None, _) => number(id).ok_or_else(|| {
                     let expected = match index {
-                        Some(_) => "an id of node_id_mappings.json or a global id",
-                        None => "a global id (the data directory has no node_id_mappings.json)",
+                        Some(_) => "an id of node_id_mappings.json, TYPE:ID or a global id",
+                        None => "TYPE:NUMBER or a global id (the data directory has no node_id_mappings.json)",
                     };
                     error(line, expected.into(), format!("unknown id {id:?}"))
                 })?,
             };
             let place = usize::try_from(line).unwrap_or(usize::MAX);
             checked
-                .push(place, node, class)
+                .push(place, node, class, &id)
                 .map_err(|fault| error(line, fault.expected.clone(), fault.found("line")))?;
         }
         Ok(checked.labels)
@@ -112,7 +125,7 @@ impl Labels {
     pub(crate) fn check(&self, num_nodes: usize) -> Result<()> {
         let mut checked = Checked::new(self.entries.len(), num_nodes);
         for (row, &(id, class)) in self.entries.iter().enumerate() {
-            checked.push(row, i128::from(id), i128::from(class)).map_err(|fault| Error::Data {
+            checked.push(row, i128::from(id), i128::from(class), &id).map_err(|fault| Error::Data {
                 what: format!("label {row}"),
                 expected: fault.expected.clone(),
                 found: fault.found("label"),
@@ -159,21 +172,22 @@ impl Checked {
         }
     }
 
-    fn push(&mut self, place: usize, id: i128, class: i128) -> std::result::Result<(), Fault> {
+    /// Takes the label of the node `id`, which is called `name` at `place`.
+    fn push(&mut self, place: usize, id: i128, class: i128, name: &dyn Display) -> std::result::Result<(), Fault> {
         let fault = |expected: String, found: String| Fault { expected, found, earlier: None };
         let node = u32::try_from(id).ok().filter(|&node| (node as usize) < self.num_nodes);
         let node = node.ok_or_else(|| {
             fault(format!("a global id in [0, {})", self.num_nodes), format!("id out of range: {id}"))
         })?;
         if class != 0 && class != 1 {
-            return Err(fault("a label of 0 or 1".into(), format!("label {class} of node {id}")));
+            return Err(fault("a label of 0 or 1".into(), format!("label {class} of node {name}")));
         }
         let (word, bit) = (&mut self.seen[node as usize / 64], 1 << (node % 64));
         if *word & bit != 0 {
             let first = self.labels.entries.iter().position(|&(known, _)| known == node);
             return Err(Fault {
                 expected: "every id once".into(),
-                found: format!("duplicate id: {id}"),
+                found: format!("duplicate id: {name}"),
                 earlier: first.map(|at| self.places[at]),
             });
         }
@@ -201,7 +215,9 @@ mod tests {
     fn csv(text: &str, ids: Option<&IdMaps>) -> Result<Labels> {
         let file = tempfile::NamedTempFile::new().unwrap();
         fs::write(file.path(), text).unwrap();
-        Labels::from_csv(file.path(), ids, 10)
+        let types = [("user", 0, 3), ("product", 3, 3), ("seller", 6, 4)];
+        let types = types.map(|(name, offset, count)| NodeType { name: name.into(), offset, count });
+        Labels::from_csv(file.path(), ids, &types)
     }
 
     fn ids() -> IdMaps {
@@ -251,6 +267,10 @@ mod tests {
         let labels = csv("label, id\n1, bob\n0, 0007\n1, 7\n0, 9\n", Some(&ids())).unwrap();
         assert_eq!(labels.entries, [(1, 1), (3, 0), (4, 1), (9, 0)]);
         assert_eq!(csv("id,label\n7,1\n", None).unwrap().entries, [(7, 1)]);
+        // An id of two types is told by its type.
+        let labels = csv("id,label\nproduct:both,1\nuser:both,0\nproduct:0007,1\n", Some(&ids())).unwrap();
+        assert_eq!(labels.entries, [(5, 1), (2, 0), (3, 1)]);
+        assert_eq!(csv("id,label\nproduct:0,1\n", None).unwrap().entries, [(3, 1)]);
     }
 
     #[test]
@@ -258,17 +278,19 @@ mod tests {
         let cases = [
             (
                 "id,label\nann,1\ncarl,0\n",
-                "line 3: expected an id of node_id_mappings.json or a global id, found unknown id \"carl\"",
+                "line 3: expected an id of node_id_mappings.json, TYPE:ID or a global id, found unknown id \"carl\"",
             ),
             (
                 "id,label\nann,1\nbob,0\nann,1\n",
-                "line 4: expected every id once, found duplicate id: 0 again, first in line 2",
+                "line 4: expected every id once, found duplicate id: ann again, first in line 2",
             ),
+            ("id,label\nuser:ann,1\nann,0\n", "line 3: expected every id once, found duplicate id: ann again"),
+            ("id,label\nuser:carl,1\n", "line 2: expected an id of node_id_mappings.json, TYPE:ID or a global id"),
             (
                 "id,label\n0008,1\n",
-                "line 2: expected an id of node_id_mappings.json or a global id, found unknown id \"0008\"",
+                "line 2: expected an id of node_id_mappings.json, TYPE:ID or a global id, found unknown id \"0008\"",
             ),
-            ("id,label\nann,2\n", "line 2: expected a label of 0 or 1, found label 2 of node 0"),
+            ("id,label\nann,2\n", "line 2: expected a label of 0 or 1, found label 2 of node ann"),
             ("id,label\nann,yes\n", "line 2: expected a label of 0 or 1, found \"yes\""),
             ("id,label\n10,1\n", "line 2: expected a global id in [0, 10), found id out of range: 10"),
             ("id,label\nboth,1\n", "line 2: expected an id of one node type only"),
@@ -282,7 +304,9 @@ mod tests {
         }
         let error = csv("id,label\nann,1\n", None).unwrap_err().to_string();
         assert!(
-            error.contains("line 2: expected a global id (the data directory has no node_id_mappings.json)"),
+            error.contains(
+                "line 2: expected TYPE:NUMBER or a global id (the data directory has no node_id_mappings.json)"
+            ),
             "{error}"
         );
     }

@@ -134,7 +134,7 @@ pub fn prepare(options: &PrepareOptions, progress: &dyn Fn(Progress)) -> Result<
     step("labels", 0, 1);
     let ids = IdMaps(vec![reviews.users.clone(), std::mem::take(&mut catalogue.ids), catalogue.sellers.clone()]);
     let (labels, reasons) = match &options.labels {
-        Some(path) => (Labels::from_csv(path, Some(&ids), graph.num_nodes())?, None),
+        Some(path) => (Labels::from_csv(path, Some(&ids), graph.node_types())?, None),
         None => {
             let cores = CoreNumbers { users: &user_cores, products: &product_cores };
             let (labels, reasons) = weak_labels(&catalogue, &reviews, &cores, &options.thresholds, seed);

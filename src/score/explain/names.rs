@@ -110,10 +110,11 @@ pub fn node_of(dataset: &Dataset, text: &str) -> Result<u32> {
         };
     }
     if let Some(ids) = &dataset.ids {
-        match ids.index().get(text) {
-            Some(Some(node)) => return Ok(*node),
-            Some(None) => return Err(unknown("an id of several node types", "write TYPE:ID")),
-            None => {}
+        let mut named = ids.0.iter().flatten().zip(0..).filter(|(name, _)| *name == text);
+        match (named.next(), named.next()) {
+            (Some((_, node)), None) => return Ok(node),
+            (Some(_), Some(_)) => return Err(unknown("an id of several node types", "write TYPE:ID")),
+            (None, _) => {}
         }
     }
     let number = text.parse::<usize>().ok().filter(|&number| number < graph.num_nodes());

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use graphsieve::data::amazon::{PrepareOptions, prepare};
 use graphsieve::data::tables::{ExportOptions, Import, ImportOptions, TableFormat, export, import};
-use graphsieve::graph::Labels;
+use graphsieve::graph::{Labels, NodeType};
 
 use super::files::{directory, file, get, put};
 use super::packed;
@@ -171,7 +171,9 @@ pub fn description_seeds() -> Vec<Vec<u8>> {
 }
 
 pub fn label_table(bytes: &[u8]) -> bool {
-    Labels::from_csv(file("label_table", "labels.csv", bytes), None, 10).is_ok()
+    let types = [("user", 0, 6), ("product", 6, 4)];
+    let types = types.map(|(name, offset, count)| NodeType { name: name.into(), offset, count });
+    Labels::from_csv(file("label_table", "labels.csv", bytes), None, &types).is_ok()
 }
 
 /// Prepares raw files of which `name` is under test.
