@@ -1,5 +1,6 @@
 //! The program `graphsieve`: parses the command line, runs it, and turns the outcome into an exit status.
 
+use std::env;
 use std::panic;
 use std::process::ExitCode;
 use std::sync::Once;
@@ -12,6 +13,7 @@ use graphsieve_kernels::device::{self, Failure};
 fn main() -> ExitCode {
     report_panics();
     keep_memory();
+    name_runtime_directory();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(refused) => return cli::refuse(&refused),
@@ -38,6 +40,16 @@ fn keep_memory() {
     unsafe {
         libc::mallopt(libc::M_MMAP_THRESHOLD, 1 << 28);
         libc::mallopt(libc::M_TRIM_THRESHOLD, 1 << 30);
+    }
+}
+
+/// Where there is no desktop, Mesa looks for one before it lists devices, and a library of it says on stderr that this
+/// variable is missing, past the log and its format. A directory that is not there is no desktop either.
+fn name_runtime_directory() {
+    #[cfg(target_os = "linux")]
+    if env::var_os("XDG_RUNTIME_DIR").is_none() {
+        // SAFETY: no other thread runs yet.
+        unsafe { env::set_var("XDG_RUNTIME_DIR", "/nonexistent") };
     }
 }
 

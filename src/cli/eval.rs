@@ -27,13 +27,19 @@ use crate::score::classes::holds_probabilities;
 use crate::score::ranking::none_since;
 use crate::score::{Computed, Judged, ScoreOptions, SideBySide, compute};
 
+/// Arguments that are about --scores, and that.
+const OF_SCORES: [&str; 7] = ["scores", "run", "seed", "fractions", "labels", "split", "include_train"];
+
 /// Compare scores with labels: ranking, top K, and decisions at a threshold chosen on the validation labels; of class
 /// probabilities accuracy, macro F1 and confusion counts. Or set models side by side
 #[derive(Debug, Args)]
+#[command(
+    override_usage = "graphsieve eval [OPTIONS] <RUN>...\n       graphsieve eval [OPTIONS] --scores <SCORES.npy> --data <DIR>"
+)]
 pub(super) struct Arguments {
     /// Runs of stage 2 or 3, or of classify, that are set side by side: each on its own test labels, or, with --data,
     /// all on the same
-    #[arg(value_name = "RUN", required_unless_present = "scores", conflicts_with_all = ["scores", "run", "seed", "fractions", "labels", "split", "include_train"])]
+    #[arg(value_name = "RUN", required_unless_present_any = OF_SCORES, conflicts_with_all = OF_SCORES)]
     models: Vec<PathBuf>,
 
     /// Scores of all nodes, as `graphsieve score` writes them
@@ -58,29 +64,29 @@ pub(super) struct Arguments {
     window: Option<usize>,
 
     /// Part of the labels that the figures are about [default: test, or all with --include-train]
-    #[arg(long, value_enum)]
+    #[arg(long, value_enum, requires = "scores")]
     split: Option<SplitPart>,
 
     /// Let labels that the model was fitted to into the figures, which flatters them
-    #[arg(long)]
+    #[arg(long, requires = "scores")]
     include_train: bool,
 
     /// Take seed and shares of the split from this run, and the threshold where it was grown anew on training and
     /// validation labels (model.refit)
-    #[arg(long, value_name = "RUN", conflicts_with_all = ["seed", "fractions"])]
+    #[arg(long, value_name = "RUN", requires = "scores", conflicts_with_all = ["seed", "fractions"])]
     run: Option<PathBuf>,
 
     /// Seed of the split [default: 42]
-    #[arg(long)]
+    #[arg(long, requires = "scores")]
     seed: Option<u64>,
 
     /// Shares of the labels for training, validation and test [default: 0.6,0.2,0.2]
-    #[arg(long, value_name = "F,F,F", value_delimiter = ',', num_args = 1)]
+    #[arg(long, value_name = "F,F,F", requires = "scores", value_delimiter = ',', num_args = 1)]
     fractions: Option<Vec<f64>>,
 
     /// Labels with the columns id (TYPE:ID, or an id that one type alone has) and label (0 or 1) [default: labels.npy
     /// of the data directory]
-    #[arg(long, value_name = "L.csv")]
+    #[arg(long, value_name = "L.csv", requires = "scores")]
     labels: Option<PathBuf>,
 
     /// How to print the figures

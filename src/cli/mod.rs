@@ -40,6 +40,9 @@ use crate::timing::timed;
 use self::logging::{LogFormat, plain};
 pub use self::logging::{refuse, report_error};
 
+/// Place in a help of what all commands have: behind the options of their own.
+const LAST: usize = 900;
+
 /// Finds anomalous users, products and sellers in marketplace graphs.
 #[derive(Debug, Parser)]
 #[command(name = "graphsieve", version, propagate_version = true, arg_required_else_help = true)]
@@ -48,15 +51,15 @@ pub struct Cli {
     command: Command,
 
     /// Show no progress and no notes, only results and errors
-    #[arg(long, global = true)]
+    #[arg(long, global = true, display_order = LAST)]
     quiet: bool,
 
     /// Also say which files are read and written, and how long it takes
-    #[arg(long, global = true, conflicts_with = "quiet")]
+    #[arg(long, global = true, display_order = LAST + 1, conflicts_with = "quiet")]
     verbose: bool,
 
     /// What is said on stderr: text, or one JSON object per line
-    #[arg(long, global = true, value_enum, value_name = "FORMAT", default_value_t = LogFormat::Text)]
+    #[arg(long, global = true, display_order = LAST + 2, value_enum, value_name = "FORMAT", default_value_t = LogFormat::Text)]
     log_format: LogFormat,
 }
 
@@ -288,6 +291,18 @@ mod tests {
             command.get_subcommands().for_each(check);
         }
         check(&Cli::command());
+    }
+
+    #[test]
+    fn what_all_commands_have_stands_behind_their_own_options() {
+        let of_all = ["--quiet", "--verbose", "--log-format", "--help", "--version"];
+        let mut cli = Cli::command();
+        cli.build();
+        for command in cli.get_subcommands_mut() {
+            let help = command.render_help().to_string();
+            let options = help.lines().map(str::trim_start).filter(|line| line.starts_with('-'));
+            assert!(options.map(|line| of_all.iter().any(|name| line.contains(name))).is_sorted(), "{help}");
+        }
     }
 
     #[test]

@@ -35,6 +35,13 @@ fn every_line_for_machines_is_an_object() {
 }
 
 #[test]
+fn libraries_say_nothing_beside_the_objects_where_there_is_no_desktop() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_graphsieve"));
+    command.args(["--log-format", "json", "info"]).env_remove("XDG_RUNTIME_DIR");
+    objects(&String::from_utf8(command.output().unwrap().stderr).unwrap());
+}
+
+#[test]
 fn errors_for_machines_are_objects_too() {
     let sandbox = Sandbox::new();
     sandbox.write("run.toml", "task = \"stage2\"\n[data]\npath = \"d\"\n[drop_edge]\nrate = 1.2\n");
