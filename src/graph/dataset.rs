@@ -505,11 +505,12 @@ fn check_partners(manifest: &Manifest, path: &Path, graph: &HeteroGraph) -> Resu
         }
         return Err(Error::format(
             path,
-            format!("relation `{}`", entry.name),
-            format!("exactly the edges of `{partner_name}` the other way round ({} edges)", partner.num_edges()),
-            format!("other edges ({})", own.num_edges()),
-            "remove the files of the reverse and its declaration: it is then generated; or, if the two are different \
-             relations, describe them in graph.toml without reverse_of",
+            // Either may be the one that is damaged.
+            format!("relations `{}` and `{partner_name}`", entry.name),
+            "the same edges, in one of them the other way round",
+            format!("{} and {} edges, which differ", own.num_edges(), partner.num_edges()),
+            "restore the files of the one that was changed; or remove those of the reverse and its declaration: it is \
+             then generated; or, if the two are different relations, describe them in graph.toml without reverse_of",
         ));
     }
     Ok(())

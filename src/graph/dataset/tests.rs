@@ -278,7 +278,7 @@ fn a_reverse_that_holds_other_edges_is_refused() {
     let error = error_after(|dir| set_i32(dir.join("epu_T_col_idx.bin"), 1, 1));
     assert_names(
         &error,
-        &["node_counts.json: relation `epu_T`", "exactly the edges of `epu` the other way round (3 edges)"],
+        &["node_counts.json: relations `epu_T` and `epu`", "the same edges, in one of them the other way round"],
     );
 }
 
