@@ -119,9 +119,13 @@ impl Live {
         self.state.write().unwrap_or_else(ignored)
     }
 
+    /// The latest time that something may have: now, as far as clocks agree.
+    pub fn latest_time() -> i64 {
+        now().saturating_add(SKEW)
+    }
+
     fn until(&self) -> Until {
-        let now = now();
-        Until { time: now.saturating_add(SKEW), now }
+        Until { time: Self::latest_time(), now: now() }
     }
 
     /// Appends all rows or none. Rows that repeat an id and everything else, and edges that repeat each other, count as

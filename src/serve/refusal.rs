@@ -35,7 +35,7 @@ pub struct Refusal {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub help: Option<Box<str>>,
-    /// Where in the request, such as `line 3` or `nodes[2]`.
+    /// Where in the request: `line 3` of what cannot be read, else what it is about, such as `nodes[2]`, the third one.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub place: Option<Box<str>>,

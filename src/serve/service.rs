@@ -313,7 +313,7 @@ impl<B: GraphBackend> Service<B> {
     /// The rows of each change.
     fn rows(&self, changes: &[Change]) -> Result<Vec<Vec<Row>>, Refusal> {
         let read = |(at, change): (usize, &Change)| {
-            self.reader.read(change).map_err(|error| Refusal::from(error).at(format!("row {}", at + 1)))
+            self.reader.read(change).map_err(|error| Refusal::from(error).at(place(changes, at)))
         };
         changes.iter().enumerate().map(read).collect()
     }
@@ -378,13 +378,19 @@ impl<B: GraphBackend> Service<B> {
                 Ok((changes.into_iter().cloned().map(Record::Change).collect(), rows))
             }
             Write::Labels(labels) => {
-                for of in labels {
+                let latest = Live::latest_time();
+                for (at, of) in labels.iter().enumerate() {
                     let time = self.live.time(&of.node).ok_or_else(|| unknown(&of.node))?;
-                    if time != Events::NO_TIME && of.known < time {
-                        let message = "a label that was known before its event";
-                        return Err(Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, "unfit", message)
-                            .expected(format!("a time from {time} on"), of.known.to_string()));
-                    }
+                    let (message, expected) = match of.known {
+                        known if time != Events::NO_TIME && known < time => {
+                            ("a label that was known before its event", format!("a time from {time} on"))
+                        }
+                        known if known > latest => ("a label that is not known yet", format!("a time up to {latest}")),
+                        _ => continue,
+                    };
+                    return Err(Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, "unfit", message)
+                        .expected(expected, of.known.to_string())
+                        .at(format!("labels[{at}]")));
                 }
                 let record =
                     |of: &LabelChange| Record::Label { node: of.node.clone(), label: of.label, known: of.known };
@@ -694,6 +700,13 @@ impl<B: GraphBackend> Engine for Service<B> {
         model.of.drift.categories(&new);
         model.of.drift.refresh()
     }
+}
+
+/// Where a change stands among those of its kind.
+fn place(changes: &[Change], at: usize) -> String {
+    let is_node = |change: &&Change| matches!(change, Change::Node(_));
+    let nodes = changes[..at].iter().filter(is_node).count();
+    if is_node(&&changes[at]) { format!("nodes[{nodes}]") } else { format!("edges[{}]", at - nodes) }
 }
 
 /// Changes with their rows, nodes before edges and each in their order: an edge may name what stands behind it.

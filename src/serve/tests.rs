@@ -213,6 +213,14 @@ fn every_wrong_request_has_its_status_and_the_server_goes_on() {
     let mut slow = TcpStream::connect(server.address).unwrap();
     slow.write_all(b"POST /v1/score HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{").unwrap();
     assert_eq!(Answer::read(&mut slow).refused(), (408, "slow_body".into()));
+    for hosts in ["", "Host: localhost\r\nHost: localhost\r\n"] {
+        let mut other = TcpStream::connect(server.address).unwrap();
+        other.write_all(format!("GET /healthz HTTP/1.1\r\n{hosts}Connection: close\r\n\r\n").as_bytes()).unwrap();
+        assert_eq!(Answer::read(&mut other).refused(), (400, "bad_host".into()));
+    }
+    let mut older = TcpStream::connect(server.address).unwrap();
+    older.write_all(b"GET /healthz HTTP/1.0\r\n\r\n").unwrap();
+    assert_eq!(Answer::read(&mut older).status, 200, "it need not name a host");
     let mut chunked = TcpStream::connect(server.address).unwrap();
     let chunk = [&b"7d1\r\n"[..], &vec![b' '; 2001], b"\r\n0\r\n\r\n"].concat();
     chunked.write_all(b"POST /v1/score HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n").unwrap();

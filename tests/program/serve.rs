@@ -490,6 +490,15 @@ fn hostile_clients_are_refused_and_a_good_one_is_served() {
     let seconds = from_environment("GRAPHSIEVE_SERVE_HOSTILE", 0);
     let (sandbox, run) = trained("stage3", STAGE3);
     let server = Server::start(&sandbox, &run, &["--max-body", "1M", "--read-timeout", "1s"]);
+    let place = |path, body: Value| {
+        let answer = server.ask("POST", path, &[], body.to_string().as_bytes());
+        (answer.status, answer.json()["error"]["place"].clone())
+    };
+    let mut much = payment(9_997);
+    much["amount"] = json!("much");
+    assert_eq!(place("/v1/events", json!({"nodes": [payment(9_998), much]})), (422, "nodes[1]".into()));
+    let label = json!({"node": "payment:5", "label": 1, "known": "2999-01-01T00:00:00Z"});
+    assert_eq!(place("/v1/labels", json!({"labels": [label]})), (422, "labels[0]".into()));
     let length = Duration::from_secs(if seconds == 0 { 3 } else { seconds });
     let quiet = good(&server, length.min(Duration::from_secs(20)));
     let ends = AtomicBool::new(false);

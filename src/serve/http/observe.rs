@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use axum::extract::{MatchedPath, Request, State};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
 use super::app::App;
-use crate::serve::refusal::Code;
+use crate::serve::refusal::{Code, Refusal};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
@@ -23,7 +23,8 @@ pub(super) async fn observe(State(app): State<Arc<App>>, request: Request, next:
     // The pattern of the route: ids of a path do not get into the log.
     let route = request.extensions().get::<MatchedPath>().map_or("none".into(), |path| path.as_str().to_owned());
     let method = method_name(request.method());
-    let mut response = match app.admit(request.headers(), OPEN.contains(&route.as_str())) {
+    let admitted = check_host(&request).and_then(|()| app.admit(request.headers(), OPEN.contains(&route.as_str())));
+    let mut response = match admitted {
         Ok(()) => next.run(request).await,
         Err(refusal) => refusal.into_response(),
     };
@@ -47,6 +48,16 @@ pub(super) async fn observe(State(app): State<Arc<App>>, request: Request, next:
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response
+}
+
+/// Refuses a request of HTTP/1.1 that does not say once which host it is for, as RFC 9112 asks.
+fn check_host(request: &Request) -> Result<(), Refusal> {
+    let hosts = request.headers().get_all(header::HOST).iter().count();
+    if request.version() != Version::HTTP_11 || hosts == 1 {
+        return Ok(());
+    }
+    let refusal = Refusal::new(StatusCode::BAD_REQUEST, "bad_host", "a request of HTTP/1.1 names one host");
+    Err(refusal.expected("one header Host", hosts.to_string()))
 }
 
 /// The client's own id where it is plain, else a new one.
