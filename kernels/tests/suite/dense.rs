@@ -24,6 +24,7 @@ pub fn trials() -> Vec<Trial> {
         linear_matches_the_oracle_above_the_bound_of_stretches,
         linear_matches_the_oracle_for_every_shape,
         linear_by_tiles_matches_the_oracle,
+        linear_is_as_accurate_for_rows_and_columns_of_every_size,
         combine_matches_its_definition,
         sums_of_products_match_their_definition,
         normalised_rows_match_their_definition,
@@ -184,6 +185,46 @@ fn linear_matches_the_oracle_for_every_shape<B: GraphBackend>(device: &B::Device
 fn linear_by_tiles_matches_the_oracle<B: GraphBackend>(device: &B::Device) {
     for (rows, k, m) in [(257, 31, 9), (700, 128, 1)] {
         with_tiled_products(|| check_linear::<B>(rows, k, m, [Dtype::F32; 2], device));
+    }
+}
+
+/// Rows and columns that differ by many powers of two, rows whose values grow or shrink along the depth by 2^24; a row
+/// of zeros, and one with an infinity, which stays its own.
+fn linear_is_as_accurate_for_rows_and_columns_of_every_size<B: GraphBackend>(device: &B::Device) {
+    const ZEROS: usize = 7;
+    const INFINITE: usize = 11;
+    let (rows, k, m) = (300, 132, 140);
+    let power = |exponent: usize, below: i32| f64::from(exponent as i32 - below).exp2();
+    let of_row = |r: usize| power(r % 81, 40);
+    let of_column = |c: usize| power(c % 41, 20);
+    let along = |r: usize, d: usize| match r % 3 {
+        0 => 1.0,
+        1 => power(24 * d / k, 24),
+        _ => power(24 - 24 * d / k, 24),
+    };
+    let scaled = |at: usize, x: f64| match at / k {
+        ZEROS => 0.0,
+        INFINITE if at % k == 5 => f64::INFINITY,
+        r => x * of_row(r) * along(r, at % k),
+    };
+    let xs: Vec<f64> =
+        values_in(Dtype::F32, 64, rows * k).into_iter().enumerate().map(|(at, x)| scaled(at, x)).collect();
+    let ws: Vec<f64> =
+        values_in(Dtype::F32, 65, k * m).into_iter().enumerate().map(|(at, w)| w * of_column(at % m)).collect();
+    let x = up::<B, 2>(&xs, [rows, k], Dtype::F32, device);
+    let got = down(linear(x, up::<B, 2>(&ws, [k, m], Dtype::F32, device), None));
+    let want = oracle::linear(&xs, &ws, &vec![0.0; m], k);
+    for r in 0..rows {
+        let own = r * m..(r + 1) * m;
+        if r == INFINITE {
+            assert!(got[own].iter().all(|y| !y.is_finite()), "row {r} has an infinity");
+            continue;
+        }
+        let of_size = |(c, y): (usize, f64)| y / of_row(r) / of_column(c);
+        let got: Vec<f32> =
+            got[own.clone()].iter().enumerate().map(|(c, &y)| of_size((c, f64::from(y))) as f32).collect();
+        let want: Vec<f64> = want[own].iter().copied().enumerate().map(of_size).collect();
+        assert_close(&format!("row {r}"), &got, &want, Dtype::F32, k);
     }
 }
 

@@ -1,16 +1,89 @@
-//! The product of two tall matrices on tensor cores; how is told in [`super::mma`].
+//! The product of two tall matrices on tensor cores, to the accuracy of f32. Here they multiply tf32: the exponent of
+//! f32, ten bits of fraction. Rows are the depth, and come from memory straight to the registers of each plane that
+//! multiplies them; with [`super::halves`] every plane would have to find powers for all of its columns.
+//!
+//! An f32 is the sum of two tf32, as it is of two halves; f16 and bf16 fit exactly. Places of fragments are those of PTX
+//! `mma.m16n8k8`: with `g = lane / 4` and `t = lane % 4`, the left operand has rows `g`, `g + 8` and depths `t`, `t + 4`,
+//! the right one column `g`, the result columns `2 t`, `2 t + 1`.
 
 use cubecl::prelude::*;
-use cubecl::tf32;
+use cubecl::{cmma::MmaDefinition, tf32};
 
 use super::kernel::{GramFactors, GramSizes};
-use super::mma::{FRAGMENTS, TILE, VECTOR, clear, multiply, take_apart, values_of};
+use super::mma::{TILE, VECTOR};
 use crate::runtime::args::Matrix;
 
 /// Planes of a cube of the gram product: two by four, 64 x 32 results each.
 pub(crate) const GRAM_PLANES: u32 = 8;
+/// Fragments of a plane: four of 16 rows by four of 8 columns.
+const FRAGMENTS: usize = 16;
 /// Rows after which the sums of the hardware are added to those in shared memory.
 const FLUSH: usize = 256;
+
+/// Leading bits of values, and what they leave; without `split` they fit in a tf32 as they are.
+#[cube]
+fn take_apart<S: Size>(
+    values: &Array<f32>,
+    lead: &mut Array<Vector<tf32, S>>,
+    rest: &mut Array<Vector<tf32, S>>,
+    #[comptime] len: usize,
+    #[comptime] split: bool,
+) {
+    #[unroll]
+    for k in 0..len {
+        if split {
+            let bits = f32::reinterpret(u32::reinterpret(values[k]) & 0xFFFF_E000u32);
+            lead[k] = Vector::<tf32, S>::reinterpret(bits);
+            rest[k] = Vector::<tf32, S>::reinterpret(values[k] - bits);
+        } else {
+            lead[k] = Vector::<tf32, S>::reinterpret(values[k]);
+        }
+    }
+}
+
+/// Adds the product of a fragment and fragment `r` of the right operand to that fragment of the sums.
+#[cube]
+fn multiply<S: Size, P: Size>(
+    left: &Array<Vector<tf32, S>>,
+    right: &Array<Vector<tf32, S>>,
+    sums: &mut Array<Vector<f32, P>>,
+    #[comptime] r: usize,
+    #[comptime] fragment: usize,
+) {
+    let product = MmaDefinition::<tf32, tf32, f32>::new(16usize, 8usize, 8usize);
+    let mut a = Array::<Vector<tf32, S>>::new(4usize);
+    let mut b = Array::<Vector<tf32, S>>::new(2usize);
+    let mut own = Array::<Vector<f32, P>>::new(2usize);
+    #[unroll]
+    for k in 0..4usize {
+        a[k] = left[k];
+    }
+    #[unroll]
+    for k in 0..2usize {
+        b[k] = right[r * 2 + k];
+        own[k] = sums[2 * fragment + k];
+    }
+    product.execute_inplace(&a, &b, &mut own);
+    #[unroll]
+    for k in 0..2usize {
+        sums[2 * fragment + k] = own[k];
+    }
+}
+
+#[cube]
+fn clear<P: Size>(sums: &mut Array<Vector<f32, P>>) {
+    #[unroll]
+    for s in 0..2 * FRAGMENTS {
+        sums[s] = Vector::<f32, P>::empty().fill(0.0f32);
+    }
+}
+
+/// The values of a vector that was loaded as words. Halves would be taken out of their word as soon as it comes, and
+/// every load be waited for.
+#[cube]
+fn values_of<F: Float, N: Size, Words: Size>(words: Vector<u32, Words>) -> Vector<f32, N> {
+    Vector::<f32, N>::cast_from(Vector::<F, N>::reinterpret(words))
+}
 
 /// A lane's vectors of `parts` rows `4 r + t` from `row` on: vector `8 group + g` from vector `first` on of each. Rows
 /// from `end` on and vectors from `vectors` on are zeros.

@@ -92,7 +92,8 @@ impl_for_devices! { LinearBackend =>
         let ((rows, dtype), columns) = ((terms[0].0.meta.shape()[0], terms[0].0.dtype), terms[0].1.meta.shape()[1]);
         let weights_dtype = terms[0].1.dtype;
         let client = &terms[0].0.client;
-        let depth: usize = terms.iter().map(|(x, _)| x.meta.shape()[1].next_multiple_of(mma::BLOCK)).sum();
+        let step = mma::depth_of_step(dtype == DType::F32);
+        let depth: usize = terms.iter().map(|(x, _)| x.meta.shape()[1].next_multiple_of(step)).sum();
         let one_kernel = has_tensor_cores(client)
             && depth <= most_depth(client)
             && rows > 0
@@ -176,8 +177,9 @@ struct Finish<R: CubeRuntime> {
 
 /// The depth of a product whose weight fits in shared memory.
 fn most_depth<R: CubeRuntime>(client: &ComputeClient<R>) -> usize {
-    let room = client.properties().hardware.max_shared_memory_size / (mma::TILE * size_of::<f32>());
-    room / mma::BLOCK * mma::BLOCK
+    let room = client.properties().hardware.max_shared_memory_size / (mma::TILE * size_of::<f32>()) - 1;
+    let steps = 2 * mma::depth_of_step(false);
+    room / steps * steps
 }
 
 /// The sum of up to four products of `x` and `w`, which fit, on tensor cores; several are not deeper than
@@ -190,16 +192,17 @@ fn tall_product<R: CubeRuntime>(
 ) {
     let (rows, columns, dtype) = (out.meta.shape()[0], out.meta.shape()[1], out.dtype);
     let weights_dtype = terms[0].1.tensor.dtype;
-    let padded = |x: &Rows<R>| x.width.next_multiple_of(mma::BLOCK);
+    let split = dtype == DType::F32;
+    let padded = |x: &Rows<R>| x.width.next_multiple_of(mma::depth_of_step(split));
     let whole = terms.iter().map(|(x, _)| padded(x)).sum::<usize>();
     let depth = if terms.len() == 1 { terms[0].0.width } else { whole };
     let cubes = out.client.properties().hardware.num_streaming_multiprocessors.unwrap_or(128) as usize;
     let cubes = rows.div_ceil(mma::ROWS).clamp(1, cubes) as u32;
     let shape = ProductShape {
         terms: terms.len(),
-        chunk: whole.min(most_depth(&out.client)),
+        chunk: whole.next_multiple_of(2 * mma::depth_of_step(split)).min(most_depth(&out.client)),
         turned,
-        split: dtype == DType::F32,
+        split,
         bias: finish.is_some_and(|finish| finish.bias.is_some()),
         ends: finish.is_some(),
         activation: finish.map_or_else(Activation::default, |finish| finish.activation),
@@ -232,9 +235,14 @@ fn tall_product<R: CubeRuntime>(
             array(out),
             ProductSizesArgs { rows, depth, columns }.launch(),
             shape,
-            [dtype.into(), weights_dtype.into()],
+            [dtype.into(), weights_dtype.into(), halves_of(dtype).into()],
         );
     }
+}
+
+/// The type that tensor cores multiply matrices of `dtype` in.
+fn halves_of(dtype: DType) -> DType {
+    if dtype == DType::F32 { DType::F16 } else { dtype }
 }
 
 /// `x^T g` of f32 matrices as a batch of products over stretches of rows, whose results are added up.
@@ -264,15 +272,17 @@ fn in_stretches<B: LinearBackend<FloatTensorPrimitive = CubeTensor<R>>, R: CubeR
     B::float_add(sum, rest)
 }
 
-/// Whether the device has the tensor-core product that [`mma`] is written for.
+/// Whether the device has the tensor-core products that [`mma`] and [`super::gram_mma`] are written for.
 fn has_tensor_cores<R: CubeRuntime>(client: &ComputeClient<R>) -> bool {
-    let tf32 = ElemType::Float(FloatKind::TF32).into();
-    let sums = ElemType::Float(FloatKind::F32).into();
+    let cd_type = ElemType::Float(FloatKind::F32).into();
     let properties = client.properties();
-    let product = MmaConfig { a_type: tf32, b_type: tf32, cd_type: sums, m: 16, n: 8, k: 8 };
+    let has = |(factor, k)| {
+        let factor = ElemType::Float(factor).into();
+        properties.features.matmul.mma.contains(&MmaConfig { a_type: factor, b_type: factor, cd_type, m: 16, n: 8, k })
+    };
     properties.hardware.plane_size_max == 32
         && properties.hardware.plane_size_min == 32
-        && properties.features.matmul.mma.contains(&product)
+        && [(FloatKind::F16, 16), (FloatKind::BF16, 16), (FloatKind::TF32, 8)].into_iter().all(has)
 }
 
 /// Words of a vector of four.

@@ -1,24 +1,23 @@
 //! The products of [`super::kernel`] on tensor cores, to the accuracy of f32; that of two tall matrices is in
-//! [`super::gram_mma`].
+//! [`super::gram_mma`]. How an f32 is multiplied is told in [`super::halves`]; f16 and bf16 are multiplied as they are.
 //!
-//! Tensor cores multiply tf32: the exponent of f32, ten bits of fraction. f16 and bf16 fit exactly. An f32 is the sum
-//! of two of them, its leading bits and what they leave, and three products out of four give the product of two f32 but
-//! for a part in 2^21 (infinities give NaN). Sums are f32 in the hardware, but cut off instead of rounded, so long ones
-//! are taken in stretches.
+//! Planes do not wait for each other: the rows of millions go from memory straight to the registers of the plane that
+//! multiplies them, the next ones while these are multiplied. The small factor lies in shared memory, taken apart.
 //!
-//! Planes do not wait for each other: the operands of millions of rows go from memory straight to the registers of the
-//! plane that multiplies them, the next ones while these are multiplied. The hardware wants values of a fragment in
-//! certain lanes, but which index of the depth, or which result, a place of the fragment stands for is free. It is
-//! chosen so that a lane loads vectors of four. Places are those of PTX `mma.m16n8k8`: with `g = lane / 4` and `t =
-//! lane % 4`, the left operand has rows `g`, `g + 8` and depths `t`, `t + 4`, the right one column `g`, the result
-//! columns `2 t`, `2 t + 1`.
+//! The hardware wants values of a fragment in certain lanes, but which index of the depth, or which result, a place of
+//! the fragment stands for is free. It is chosen so that a lane loads and stores vectors of four. Places are those of
+//! PTX `mma.m16n8k16`: with `g = lane / 4` and `t = lane % 4`, the left operand has rows `g`, `g + 8` and depths `2 t`,
+//! `2 t + 1`, `2 t + 8`, `2 t + 9`, the right one column `g`, the result columns `2 t`, `2 t + 1`.
 //!
-//! Source: the splitting is that of Markidis et al., NVIDIA tensor core programmability, performance and precision
-//! (2018).
+//! A step takes four words of a lane for each row and each column: an f32 vector, 16 of the depth, or two vectors of
+//! halves, 32 of it.
 
 use cubecl::prelude::*;
-use cubecl::{cmma::MmaDefinition, tf32};
 
+use super::halves::{
+    Fragments, START, clear, column_of_place, exceeds, fragments, lower, most_of_four_lanes, multiply, power_for,
+    power_of, root_of, take_apart, take_words,
+};
 use super::kernel::ProductSizes;
 use crate::ops::combine::{Activation, activated};
 use crate::runtime::args::{Matrix, launch_args};
@@ -27,28 +26,40 @@ use crate::runtime::args::{Matrix, launch_args};
 pub(crate) const TILE: usize = 128;
 /// Elements of a vector.
 pub(crate) const VECTOR: usize = 4;
-/// Depth that the loads of a plane cover: four lanes, two vectors each, which fill a sector of memory.
-pub(crate) const BLOCK: usize = 32;
-/// Planes of a cube of the tall product: as many as the registers allow, 168 a lane.
-pub(crate) const PRODUCT_PLANES: u32 = 12;
-/// Rows of a tall product that a cube computes at a time: 16 a plane.
-pub(crate) const ROWS: usize = 16 * PRODUCT_PLANES as usize;
+/// Planes of a cube of the tall product: as many as the registers allow, 255 a lane.
+pub(crate) const PRODUCT_PLANES: u32 = 8;
+/// Rows of a tall product that a cube computes at a time: 32 a plane.
+pub(crate) const ROWS: usize = 32 * PRODUCT_PLANES as usize;
 
-/// Fragments of a plane: one of 16 rows by sixteen of 8 columns, or four by four.
-pub(super) const FRAGMENTS: usize = 16;
-/// Fragments that are multiplied round robin: a sum is ready for the next product when the others have had theirs.
-const ROUND_ROBIN: usize = 4;
+/// Fragments of a plane: two of 16 rows by sixteen of 8 columns.
+const HIGH: usize = 2;
+const WIDE: usize = 16;
+/// Rows of a lane.
+const OWN_ROWS: usize = 2 * HIGH;
+/// Columns of fragments that are multiplied in turn: a sum is ready for the next product when the others have had
+/// theirs.
+const IN_TURN: usize = 4;
+
+/// Vectors of the depth that a lane has of a row in a step.
+pub(super) const fn vectors_of_step(split: bool) -> usize {
+    if split { 1 } else { 2 }
+}
+
+/// Depth of a step; terms begin at whole ones.
+pub(crate) const fn depth_of_step(split: bool) -> usize {
+    4 * VECTOR * vectors_of_step(split)
+}
 
 /// What distinguishes one compiled product from another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ProductShape {
     /// Products that are added up, at most four.
     pub terms: usize,
-    /// The depth that fits in shared memory; all of it, where there are several terms.
+    /// The depth that fits in shared memory, an even number of steps; all of it, where there are several terms.
     pub chunk: usize,
     /// Weights are `[depth, columns]`, else `[columns, depth]`.
     pub turned: bool,
-    /// Values are f32: see [`take_apart`].
+    /// Values are f32: see [`super::halves`].
     pub split: bool,
     pub bias: bool,
     /// Whether the sum is scaled and activated in the end.
@@ -62,7 +73,7 @@ launch_args! {
         x: Matrix<u32, Words>,
         w: Matrix<G, N>,
         depth: usize,
-        /// Where it starts and ends in the depth of all terms side by side, whole blocks each, in vectors.
+        /// Where it starts and ends in the depth of all terms side by side, whole steps each, in vectors.
         first: usize,
         end: usize,
     }
@@ -78,77 +89,99 @@ launch_args! {
     }
 }
 
-/// Leading bits of values, and what they leave; without `split` they fit in a tf32 as they are.
+/// Where words `k` of column `column` of the weight lie in shared memory: columns take turns, so that eight lanes which
+/// read what two columns have for them meet no bank twice.
 #[cube]
-pub(super) fn take_apart<S: Size>(
-    values: &Array<f32>,
-    lead: &mut Array<Vector<tf32, S>>,
-    rest: &mut Array<Vector<tf32, S>>,
-    #[comptime] len: usize,
-    #[comptime] split: bool,
+fn place(column: usize, k: usize, #[comptime] shape: ProductShape) -> usize {
+    column * comptime!(shape.chunk / VECTOR / vectors_of_step(shape.split)) + (k ^ (column % 2 * 4))
+}
+
+/// The largest magnitudes of a lane's four columns of a weight, in the vectors of the depth that are its plane's.
+#[cube]
+fn measure_weight<G: Float, N: Size>(
+    w: &Matrix<G, N>,
+    most: &mut Array<Vector<f32, N>>,
+    depth: usize,
+    first_column: usize,
+    columns: usize,
+    #[comptime] turned: bool,
 ) {
-    #[unroll]
-    for k in 0..len {
-        if split {
-            let bits = f32::reinterpret(u32::reinterpret(values[k]) & 0xFFFF_E000u32);
-            lead[k] = Vector::<tf32, S>::reinterpret(bits);
-            rest[k] = Vector::<tf32, S>::reinterpret(values[k] - bits);
-        } else {
-            lead[k] = Vector::<tf32, S>::reinterpret(values[k]);
+    let column = first_column + UNIT_POS_X as usize * VECTOR;
+    let mut along = UNIT_POS_Y as usize * VECTOR;
+    while along < depth {
+        let mut own = most[0];
+        #[unroll]
+        for r in 0..VECTOR {
+            if turned {
+                if along + r < depth && column < columns {
+                    let value = Vector::<f32, N>::cast_from(w.values[(along + r) * w.stride + column / VECTOR]);
+                    own = max(own, value.abs());
+                }
+            } else if column + r < columns {
+                let value = Vector::<f32, N>::cast_from(w.values[(column + r) * w.stride + along / VECTOR]).abs();
+                own[r] = max(max(own[r], max(value[0], value[1])), max(value[2], value[3]));
+            }
         }
+        most[0] = own;
+        along += CUBE_DIM_Y as usize * VECTOR;
     }
 }
 
-/// Adds the product of a fragment and fragment `r` of the right operand to that fragment of the sums.
+/// [`measure_weight`] of all terms.
 #[cube]
-pub(super) fn multiply<S: Size, P: Size>(
-    left: &Array<Vector<tf32, S>>,
-    right: &Array<Vector<tf32, S>>,
-    sums: &mut Array<Vector<f32, P>>,
-    #[comptime] r: usize,
-    #[comptime] fragment: usize,
+fn measure_terms<G: Float, N: Size, Words: Size>(
+    terms: &Terms<G, N, Words>,
+    first_column: usize,
+    sizes: &ProductSizes,
+    #[comptime] shape: ProductShape,
+) -> Vector<f32, N> {
+    let mut most = Array::<Vector<f32, N>>::new(1usize);
+    most[0] = Vector::<f32, N>::empty().fill(0.0f32);
+    measure_weight::<G, N>(&terms.a.w, &mut most, terms.a.depth, first_column, sizes.columns, shape.turned);
+    if shape.terms > 1 {
+        measure_weight::<G, N>(&terms.b.w, &mut most, terms.b.depth, first_column, sizes.columns, shape.turned);
+    }
+    if shape.terms > 2 {
+        measure_weight::<G, N>(&terms.c.w, &mut most, terms.c.depth, first_column, sizes.columns, shape.turned);
+    }
+    if shape.terms > 3 {
+        measure_weight::<G, N>(&terms.d.w, &mut most, terms.d.depth, first_column, sizes.columns, shape.turned);
+    }
+    most[0]
+}
+
+/// Roots of the powers that columns of the weights are multiplied by; `stage` is used on the way.
+#[cube]
+fn find_roots<N: Size>(
+    most: Vector<f32, N>,
+    stage: &mut SharedMemory<Vector<u32, N>>,
+    roots: &mut SharedMemory<Vector<f32, N>>,
 ) {
-    let product = MmaDefinition::<tf32, tf32, f32>::new(16usize, 8usize, 8usize);
-    let mut a = Array::<Vector<tf32, S>>::new(4usize);
-    let mut b = Array::<Vector<tf32, S>>::new(2usize);
-    let mut own = Array::<Vector<f32, P>>::new(2usize);
-    #[unroll]
-    for k in 0..4usize {
-        a[k] = left[k];
+    let lane = UNIT_POS_X as usize;
+    stage[UNIT_POS_Y as usize * 32 + lane] = Vector::<u32, N>::reinterpret(most);
+    sync_cube();
+    if UNIT_POS_Y == 0 {
+        let mut most = most;
+        for plane in 1..CUBE_DIM_Y as usize {
+            most = max(most, Vector::<f32, N>::reinterpret(stage[plane * 32 + lane]));
+        }
+        let mut own = Vector::<f32, N>::empty();
+        #[unroll]
+        for k in 0..VECTOR {
+            own[k] = root_of(power_for(most[k]));
+        }
+        roots[lane] = own;
     }
-    #[unroll]
-    for k in 0..2usize {
-        b[k] = right[r * 2 + k];
-        own[k] = sums[2 * fragment + k];
-    }
-    product.execute_inplace(&a, &b, &mut own);
-    #[unroll]
-    for k in 0..2usize {
-        sums[2 * fragment + k] = own[k];
-    }
-}
-
-#[cube]
-pub(super) fn clear<P: Size>(sums: &mut Array<Vector<f32, P>>) {
-    #[unroll]
-    for s in 0..2 * FRAGMENTS {
-        sums[s] = Vector::<f32, P>::empty().fill(0.0f32);
-    }
-}
-
-/// Where vector `k` of column `column` of the weight lies in shared memory: odd columns have neighbours exchanged, so
-/// that eight lanes which read every other of eight vectors of two columns meet no bank twice.
-#[cube]
-fn place(column: usize, k: usize, #[comptime] chunk: usize) -> usize {
-    column * comptime!(chunk / VECTOR) + (k ^ (column & 1))
+    sync_cube();
 }
 
 /// Brings `vectors` of the depth of 128 columns of a weight, from `first_depth` on, to place `first` of shared memory
 /// and those behind it, the depth along a row, zeros beyond the limits. It is rounded to the dtype of `x`, `F`.
 #[cube]
-fn load_weight<F: Float, G: Float, N: Size>(
+fn load_weight<F: Float, G: Float, H: Float, N: Size>(
     w: &Matrix<G, N>,
-    stage: &mut SharedMemory<Vector<f32, N>>,
+    stage: &mut SharedMemory<Vector<u32, N>>,
+    roots: &SharedMemory<Vector<f32, N>>,
     depth: usize,
     first_depth: usize,
     first: usize,
@@ -157,37 +190,75 @@ fn load_weight<F: Float, G: Float, N: Size>(
     columns: usize,
     #[comptime] shape: ProductShape,
 ) {
+    let size!(P) = 2usize;
+    let count = comptime!(vectors_of_step(shape.split));
+    let words = vectors / count;
     let mut piece = (UNIT_POS_Y * CUBE_DIM_X + UNIT_POS_X) as usize;
-    // A piece is four vectors: of four columns, so that they can be turned round.
-    while piece < vectors * (TILE / VECTOR) {
-        let k = piece % vectors;
-        let group = piece / vectors;
-        let mut loaded = Array::<Vector<f32, N>>::new(4usize);
+    // A piece is four columns, so that vectors of four of them can be turned round.
+    while piece < words * (TILE / VECTOR) {
+        let k = piece % words;
+        let group = piece / words;
+        let across = first_column + group * VECTOR;
+        let mut loaded = Array::<Vector<F, N>>::new(comptime!(4 * count));
         #[unroll]
-        for r in 0..4usize {
-            loaded[r] = Vector::<f32, N>::empty().fill(0.0f32);
-            let along = first_depth + k * VECTOR;
-            let across = first_column + group * VECTOR;
-            if shape.turned {
-                if along + r < depth && across < columns {
-                    let value = w.values[(along + r) * w.stride + across / VECTOR];
-                    loaded[r] = Vector::<f32, N>::cast_from(Vector::<F, N>::cast_from(value));
+        for v in 0..count {
+            let along = first_depth + (k / 4 * (4 * count) + v * 4 + k % 4) * VECTOR;
+            #[unroll]
+            for r in 0..4usize {
+                loaded[4 * v + r] = Vector::<F, N>::empty().fill(F::new(0.0));
+                if shape.turned {
+                    if along + r < depth && across < columns {
+                        loaded[4 * v + r] = Vector::cast_from(w.values[(along + r) * w.stride + across / VECTOR]);
+                    }
+                } else if across + r < columns && along < depth {
+                    loaded[4 * v + r] = Vector::cast_from(w.values[(across + r) * w.stride + along / VECTOR]);
                 }
-            } else if across + r < columns && along < depth {
-                let value = w.values[(across + r) * w.stride + along / VECTOR];
-                loaded[r] = Vector::<f32, N>::cast_from(Vector::<F, N>::cast_from(value));
             }
         }
         #[unroll]
         for j in 0..4usize {
-            let mut value = loaded[j];
-            if shape.turned {
+            let mut lead = Array::<Vector<H, P>>::new(comptime!(2 * count));
+            let mut rest = Array::<Vector<H, P>>::new(2usize);
+            #[unroll]
+            for v in 0..count {
+                let mut value = loaded[4 * v + j];
+                if shape.turned {
+                    #[unroll]
+                    for r in 0..4usize {
+                        value[r] = loaded[4 * v + r][j];
+                    }
+                }
                 #[unroll]
-                for r in 0..4usize {
-                    value[r] = loaded[r][j];
+                for part in 0..2usize {
+                    if shape.split {
+                        let power = power_of(roots[group][j]);
+                        let upper = f32::cast_from(value[2 * part]) * power;
+                        take_apart::<H, P>(
+                            upper,
+                            f32::cast_from(value[2 * part + 1]) * power,
+                            &mut lead,
+                            &mut rest,
+                            part,
+                        );
+                    } else {
+                        let mut pair = Vector::<H, P>::empty();
+                        pair[0] = H::cast_from(value[2 * part]);
+                        pair[1] = H::cast_from(value[2 * part + 1]);
+                        lead[2 * v + part] = pair;
+                    }
                 }
             }
-            stage[place(group * VECTOR + j, first + k, shape.chunk)] = value;
+            let mut four = Vector::<u32, N>::empty();
+            #[unroll]
+            for part in 0..2usize {
+                four[part] = u32::reinterpret(lead[part]);
+                if shape.split {
+                    four[2 + part] = u32::reinterpret(rest[part]);
+                } else {
+                    four[2 + part] = u32::reinterpret(lead[2 + part]);
+                }
+            }
+            stage[place(group * VECTOR + j, first / count + k, shape)] = four;
         }
         piece += (CUBE_DIM_X * CUBE_DIM_Y) as usize;
     }
@@ -195,16 +266,18 @@ fn load_weight<F: Float, G: Float, N: Size>(
 
 /// [`load_weight`] of all of a term.
 #[cube]
-fn load_term<F: Float, G: Float, N: Size, Words: Size>(
+fn load_term<F: Float, G: Float, H: Float, N: Size, Words: Size>(
     term: &Term<G, N, Words>,
-    stage: &mut SharedMemory<Vector<f32, N>>,
+    stage: &mut SharedMemory<Vector<u32, N>>,
+    roots: &SharedMemory<Vector<f32, N>>,
     first_column: usize,
     columns: usize,
     #[comptime] shape: ProductShape,
 ) {
-    load_weight::<F, G, N>(
+    load_weight::<F, G, H, N>(
         &term.w,
         stage,
+        roots,
         term.depth,
         0usize.runtime(),
         term.first,
@@ -215,124 +288,245 @@ fn load_term<F: Float, G: Float, N: Size, Words: Size>(
     );
 }
 
-/// The values of a vector that was loaded as words. Halves would be taken out of their word as soon as it comes, and
-/// every load be waited for.
-#[cube]
-pub(super) fn values_of<F: Float, N: Size, Words: Size>(words: Vector<u32, Words>) -> Vector<f32, N> {
-    Vector::<f32, N>::cast_from(Vector::<F, N>::reinterpret(words))
-}
-
-/// A lane's vectors `k` and `k + 1` of rows `row + g` and `row + g + 8`; zeros beyond the depth, rows beyond the last
-/// repeat it.
+/// Loads a step of a lane's rows `row + g`, `row + g + 8` and so on, whose vectors begin at `first`; zeros beyond the
+/// depth, rows beyond the last repeat it.
 #[cube]
 fn load_rows<Words: Size>(
     x: &Matrix<u32, Words>,
-    loaded: &mut Array<Vector<u32, Words>>,
+    ahead: &mut Array<Vector<u32, Words>>,
     row: usize,
     rows: usize,
-    k: usize,
+    first: usize,
     depth: usize,
+    #[comptime] split: bool,
 ) {
+    let count = comptime!(vectors_of_step(split));
     #[unroll]
-    for half in 0..2usize {
-        let at = row + half * 8 + UNIT_POS_X as usize / 4;
+    for own in 0..OWN_ROWS {
+        let at = row + own * 8 + UNIT_POS_X as usize / 4;
         let at = select(at < rows, at, rows - 1);
         #[unroll]
-        for v in 0..2usize {
-            loaded[2 * half + v] = Vector::<u32, Words>::empty().fill(0u32);
-            if (k + v) * VECTOR < depth {
-                loaded[2 * half + v] = x.values[at * x.stride + k + v];
+        for v in 0..count {
+            let k = first + v * 4 + UNIT_POS_X as usize % 4;
+            let slot = comptime!(own * count + v);
+            ahead[slot] = Vector::<u32, Words>::empty().fill(0u32);
+            if k * VECTOR < depth {
+                ahead[slot] = x.values[at * x.stride + k];
             }
         }
     }
 }
 
-/// [`load_rows`] of a term, where the block of the depth from vector `block` on is its own.
+/// [`load_rows`] of a term, where vectors from `first` of all depth on are its own.
 #[cube]
 fn load_own_rows<G: Float, N: Size, Words: Size>(
     term: &Term<G, N, Words>,
-    loaded: &mut Array<Vector<u32, Words>>,
+    ahead: &mut Array<Vector<u32, Words>>,
     row: usize,
     rows: usize,
-    block: usize,
-    k: usize,
+    first: usize,
+    #[comptime] split: bool,
 ) {
-    if block >= term.first && block < term.end {
-        load_rows::<Words>(&term.x, loaded, row, rows, k - term.first, term.depth);
+    if first >= term.first && first < term.end {
+        load_rows::<Words>(&term.x, ahead, row, rows, first - term.first, term.depth, split);
     }
 }
 
-/// [`load_rows`] of the term that the block of the depth from vector `block` on belongs to.
+/// [`load_rows`] of the term that vectors from `first` of all depth on belong to.
 #[cube]
-fn load_block<G: Float, N: Size, Words: Size>(
+fn load_step<G: Float, N: Size, Words: Size>(
     terms: &Terms<G, N, Words>,
-    loaded: &mut Array<Vector<u32, Words>>,
+    ahead: &mut Array<Vector<u32, Words>>,
     row: usize,
     rows: usize,
-    block: usize,
-    k: usize,
-    #[comptime] count: usize,
+    first: usize,
+    #[comptime] shape: ProductShape,
 ) {
-    if comptime!(count == 1) {
-        load_rows::<Words>(&terms.a.x, loaded, row, rows, k, terms.a.depth);
+    if comptime!(shape.terms == 1) {
+        load_rows::<Words>(&terms.a.x, ahead, row, rows, first, terms.a.depth, shape.split);
     } else {
-        load_own_rows::<G, N, Words>(&terms.a, loaded, row, rows, block, k);
-        load_own_rows::<G, N, Words>(&terms.b, loaded, row, rows, block, k);
+        load_own_rows::<G, N, Words>(&terms.a, ahead, row, rows, first, shape.split);
+        load_own_rows::<G, N, Words>(&terms.b, ahead, row, rows, first, shape.split);
     }
-    if comptime!(count > 2) {
-        load_own_rows::<G, N, Words>(&terms.c, loaded, row, rows, block, k);
+    if comptime!(shape.terms > 2) {
+        load_own_rows::<G, N, Words>(&terms.c, ahead, row, rows, first, shape.split);
     }
-    if comptime!(count > 3) {
-        load_own_rows::<G, N, Words>(&terms.d, loaded, row, rows, block, k);
+    if comptime!(shape.terms > 3) {
+        load_own_rows::<G, N, Words>(&terms.d, ahead, row, rows, first, shape.split);
+    }
+}
+
+/// Lowers the powers of a lane's rows where what was loaded of them needs it, and their sums with them.
+#[cube]
+fn fit_rows<Words: Size, P: Size>(
+    ahead: &Array<Vector<u32, Words>>,
+    powers: &mut Array<f32>,
+    sums: &mut Fragments<f32, P>,
+) {
+    let mut most = Array::<f32>::new(OWN_ROWS);
+    let mut too_large = false;
+    #[unroll]
+    for own in 0..OWN_ROWS {
+        most[own] = 0.0f32;
+        #[unroll]
+        for k in 0..VECTOR {
+            most[own] = max(most[own], f32::reinterpret(ahead[own][k]).abs());
+        }
+        too_large = too_large || exceeds(most[own], powers[own]);
+    }
+    if plane_any(too_large) {
+        #[unroll]
+        for own in 0..OWN_ROWS {
+            let factor = lower(powers, most_of_four_lanes(most[own]), own);
+            #[unroll]
+            for column in 0..WIDE {
+                let sum = sums.index_mut(comptime!(own / 2 * WIDE + column));
+                sum[own % 2] *= Vector::<f32, P>::empty().fill(factor);
+            }
+        }
+    }
+}
+
+/// Fragments of the left operand of a step: the leading bits of f32 and what they leave, or two fragments of halves.
+#[cube]
+fn take_rows_apart<H: Float, Words: Size, P: Size>(
+    ahead: &Array<Vector<u32, Words>>,
+    powers: &Array<f32>,
+    left: &mut Fragments<H, P>,
+    other: &mut Fragments<H, P>,
+    #[comptime] split: bool,
+) {
+    #[unroll]
+    for own in 0..OWN_ROWS {
+        let left = left.index_mut(comptime!(own / 2));
+        let other = other.index_mut(comptime!(own / 2));
+        #[unroll]
+        for part in 0..2usize {
+            let at = comptime!(2 * part + own % 2);
+            if split {
+                let words = ahead[own];
+                let upper = f32::reinterpret(words[2 * part]) * powers[own];
+                take_apart::<H, P>(upper, f32::reinterpret(words[2 * part + 1]) * powers[own], left, other, at);
+            } else {
+                let slot = comptime!(own * 2);
+                left[at] = Vector::<H, P>::reinterpret(ahead[slot][part]);
+                other[at] = Vector::<H, P>::reinterpret(ahead[slot + 1][part]);
+            }
+        }
+    }
+}
+
+/// Adds the products of a step: fragments of the left operand, and words `at` of each column of the weight.
+#[cube]
+fn multiply_step<H: Float, N: Size, P: Size>(
+    left: &Fragments<H, P>,
+    other: &Fragments<H, P>,
+    weight: &SharedMemory<Vector<u32, N>>,
+    sums: &mut Fragments<f32, P>,
+    at: usize,
+    #[comptime] shape: ProductShape,
+) {
+    #[unroll]
+    for group in 0..WIDE / IN_TURN {
+        let mut right = fragments::<H, P>(IN_TURN, 2usize);
+        let mut right_other = fragments::<H, P>(IN_TURN, 2usize);
+        #[unroll]
+        for slot in 0..IN_TURN {
+            let column = column_of_place(UNIT_POS_X as usize / 4, comptime!(group * IN_TURN + slot));
+            take_words::<H, N, P>(weight[place(column, at, shape)], &mut right, &mut right_other, slot);
+        }
+        if shape.split {
+            #[unroll]
+            for slot in 0..IN_TURN {
+                #[unroll]
+                for m in 0..HIGH {
+                    multiply::<H, P>(other, &right, sums, m, slot, m * WIDE + group * IN_TURN + slot);
+                }
+            }
+            #[unroll]
+            for slot in 0..IN_TURN {
+                #[unroll]
+                for m in 0..HIGH {
+                    multiply::<H, P>(left, &right_other, sums, m, slot, m * WIDE + group * IN_TURN + slot);
+                }
+            }
+        } else {
+            #[unroll]
+            for slot in 0..IN_TURN {
+                #[unroll]
+                for m in 0..HIGH {
+                    multiply::<H, P>(other, &right_other, sums, m, slot, m * WIDE + group * IN_TURN + slot);
+                }
+            }
+        }
+        #[unroll]
+        for slot in 0..IN_TURN {
+            #[unroll]
+            for m in 0..HIGH {
+                multiply::<H, P>(left, &right, sums, m, slot, m * WIDE + group * IN_TURN + slot);
+            }
+        }
     }
 }
 
 /// `out = activation(scale (sum of x w + bias))`, or the sum alone: `x` `[rows, depth]`. Cubes stride over tiles of
 /// rows (y of the grid: tiles of columns).
 #[cube(launch_unchecked, address_type = "dynamic")]
-pub(crate) fn tall_product_mma_kernel<F: Float, G: Float, N: Size, Words: Size>(
+pub(crate) fn tall_product_mma_kernel<F: Float, G: Float, H: Float, N: Size, Words: Size>(
     terms: &Terms<G, N, Words>,
     bias: &Array<f32>,
     scale: f32,
     out: &mut Array<Vector<F, N>>,
     sizes: &ProductSizes,
     #[comptime] shape: ProductShape,
-    #[define(F, G)] _types: [StorageType; 2],
+    #[define(F, G, H)] _types: [StorageType; 3],
 ) {
-    let size!(S) = 1usize;
     let size!(P) = 2usize;
     let chunk = comptime!(shape.chunk);
     let split = comptime!(shape.split);
-    let mut weight = SharedMemory::<Vector<f32, N>>::new(comptime!(TILE * chunk / VECTOR));
-    let lane = UNIT_POS_X as usize;
-    let odd = lane % 2 == 1;
+    let step = comptime!(depth_of_step(split));
+    let mut weight = SharedMemory::<Vector<u32, N>>::new(comptime!(TILE * chunk / VECTOR / vectors_of_step(split)));
+    let mut roots = SharedMemory::<Vector<f32, N>>::new(TILE / VECTOR);
+    let g_lane = UNIT_POS_X as usize / 4;
+    let t_lane = UNIT_POS_X as usize % 4;
     let first_column = CUBE_POS_Y as usize * TILE;
-    let mut sums = Array::<Vector<f32, P>>::new(2 * FRAGMENTS);
-    let mut next = Array::<Vector<u32, Words>>::new(4usize);
-    let mut tile = CUBE_POS_X as usize;
+    let mut sums = fragments::<f32, P>(comptime!(HIGH * WIDE), 2usize);
+    let mut ahead = Array::<Vector<u32, Words>>::new(comptime!(OWN_ROWS * vectors_of_step(split)));
+    let mut powers = Array::<f32>::new(OWN_ROWS);
+    let stride = CUBE_COUNT_X as usize * ROWS;
+    let mut row = CUBE_POS_X as usize * ROWS + UNIT_POS_Y as usize * (8 * OWN_ROWS);
+    load_step::<G, N, Words>(terms, &mut ahead, row, sizes.rows, 0usize.runtime(), shape);
+    if split {
+        find_roots::<N>(measure_terms::<G, N, Words>(terms, first_column, sizes, shape), &mut weight, &mut roots);
+    }
     if sizes.depth <= chunk {
-        load_term::<F, G, N, Words>(&terms.a, &mut weight, first_column, sizes.columns, shape);
+        load_term::<F, G, H, N, Words>(&terms.a, &mut weight, &roots, first_column, sizes.columns, shape);
         if shape.terms > 1 {
-            load_term::<F, G, N, Words>(&terms.b, &mut weight, first_column, sizes.columns, shape);
+            load_term::<F, G, H, N, Words>(&terms.b, &mut weight, &roots, first_column, sizes.columns, shape);
         }
         if shape.terms > 2 {
-            load_term::<F, G, N, Words>(&terms.c, &mut weight, first_column, sizes.columns, shape);
+            load_term::<F, G, H, N, Words>(&terms.c, &mut weight, &roots, first_column, sizes.columns, shape);
         }
         if shape.terms > 3 {
-            load_term::<F, G, N, Words>(&terms.d, &mut weight, first_column, sizes.columns, shape);
+            load_term::<F, G, H, N, Words>(&terms.d, &mut weight, &roots, first_column, sizes.columns, shape);
         }
         sync_cube();
     }
+    let mut tile = CUBE_POS_X as usize;
     while tile * ROWS < sizes.rows {
-        let row = tile * ROWS + UNIT_POS_Y as usize * 16;
-        clear::<P>(&mut sums);
+        clear::<P>(&mut sums, comptime!(HIGH * WIDE));
+        #[unroll]
+        for own in 0..OWN_ROWS {
+            powers[own] = START;
+        }
         let mut start = 0usize;
         while start < sizes.depth {
             if sizes.depth > chunk {
                 sync_cube();
-                load_weight::<F, G, N>(
+                load_weight::<F, G, H, N>(
                     &terms.a.w,
                     &mut weight,
+                    &roots,
                     sizes.depth,
                     start,
                     0usize.runtime(),
@@ -346,93 +540,59 @@ pub(crate) fn tall_product_mma_kernel<F: Float, G: Float, N: Size, Words: Size>(
             let end = select(start + chunk < sizes.depth, start + chunk, sizes.depth);
             // A plane behind the last row multiplies nothing: of few rows, it would keep the others waiting.
             let end = select(row < sizes.rows, end, start);
-            let mut k = start / VECTOR + lane % 4 * 2;
-            load_block::<G, N, Words>(terms, &mut next, row, sizes.rows, start / VECTOR, k, shape.terms);
-            let mut block = start;
-            while block < end {
-                let mut values = Array::<Vector<f32, N>>::new(4usize);
-                #[unroll]
-                for r in 0..4usize {
-                    values[r] = values_of::<F, N, Words>(next[r]);
+            let mut at = start;
+            while at < end {
+                let mut left = fragments::<H, P>(HIGH, 4usize);
+                let mut other = fragments::<H, P>(HIGH, 4usize);
+                if split {
+                    fit_rows::<Words, P>(&ahead, &mut powers, &mut sums);
                 }
-                block += BLOCK;
-                if block < end {
-                    let ahead = k + BLOCK / VECTOR;
-                    load_block::<G, N, Words>(terms, &mut next, row, sizes.rows, block / VECTOR, ahead, shape.terms);
+                take_rows_apart::<H, Words, P>(&ahead, &powers, &mut left, &mut other, split);
+                // Behind the end of a row comes the next one of this lane.
+                let ends = at + step >= sizes.depth;
+                let next_row = select(ends, row + stride, row);
+                if next_row < sizes.rows {
+                    let first = select(ends, 0usize.runtime(), at + step) / VECTOR;
+                    load_step::<G, N, Words>(terms, &mut ahead, next_row, sizes.rows, first, shape);
                 }
-                let at = k - start / VECTOR;
-                // Two vectors of four values, two values to a step.
-                #[unroll]
-                for step in 0..4usize {
-                    let mut own = Array::<f32>::new(4usize);
-                    #[unroll]
-                    for part in 0..4usize {
-                        own[part] = values[part % 2 * 2 + step / 2][2 * (step % 2) + part / 2];
-                    }
-                    let mut left = Array::<Vector<tf32, S>>::new(4usize);
-                    let mut left_rest = Array::<Vector<tf32, S>>::new(4usize);
-                    take_apart::<S>(&own, &mut left, &mut left_rest, 4usize, split);
-                    #[unroll]
-                    for group in 0..FRAGMENTS / ROUND_ROBIN {
-                        let mut column = Array::<f32>::new(2 * ROUND_ROBIN);
-                        #[unroll]
-                        for slot in 0..ROUND_ROBIN {
-                            let n = (group * ROUND_ROBIN + slot) * 8 + lane / 4;
-                            let four = weight[place(n, at + step / 2, chunk)];
-                            column[2 * slot] = four[2 * (step % 2)];
-                            column[2 * slot + 1] = four[2 * (step % 2) + 1];
-                        }
-                        let mut right = Array::<Vector<tf32, S>>::new(2 * ROUND_ROBIN);
-                        let mut right_rest = Array::<Vector<tf32, S>>::new(2 * ROUND_ROBIN);
-                        take_apart::<S>(&column, &mut right, &mut right_rest, 2 * ROUND_ROBIN, split);
-                        if split {
-                            #[unroll]
-                            for slot in 0..ROUND_ROBIN {
-                                multiply::<S, P>(&left_rest, &right, &mut sums, slot, group * ROUND_ROBIN + slot);
-                            }
-                            #[unroll]
-                            for slot in 0..ROUND_ROBIN {
-                                multiply::<S, P>(&left, &right_rest, &mut sums, slot, group * ROUND_ROBIN + slot);
-                            }
-                        }
-                        #[unroll]
-                        for slot in 0..ROUND_ROBIN {
-                            multiply::<S, P>(&left, &right, &mut sums, slot, group * ROUND_ROBIN + slot);
-                        }
-                    }
-                }
-                k += BLOCK / VECTOR;
+                let words = (at - start) / comptime!(VECTOR * vectors_of_step(split)) + t_lane;
+                multiply_step::<H, N, P>(&left, &other, &weight, &mut sums, words, shape);
+                at += step;
             }
             start += chunk;
         }
-        // Neighbouring lanes hold two columns each of two rows; they exchange them, so that each has four columns of
-        // one.
         #[unroll]
-        for fragment in 0..FRAGMENTS {
-            let upper = sums[2 * fragment];
-            let lower = sums[2 * fragment + 1];
-            let mut four = Vector::<f32, N>::empty().fill(0.0f32);
+        for pair in 0..WIDE / 2 {
+            let own_column = pair * 16 + t_lane * VECTOR;
             #[unroll]
-            for j in 0..2usize {
-                let other = plane_shuffle_xor(select(odd, upper[j], lower[j]), 1u32);
-                four[j] = select(odd, other, upper[j]);
-                four[2 + j] = select(odd, lower[j], other);
-            }
-            let at = row + lane / 4 + select(odd, 8usize, 0usize.runtime());
-            let column = first_column + fragment * 8 + lane % 4 / 2 * 4;
-            if at < sizes.rows && column < sizes.columns {
-                if shape.bias {
-                    #[unroll]
-                    for n in 0..4usize {
-                        four[n] += bias[column + n];
+            for own in 0..OWN_ROWS {
+                let mut four = Vector::<f32, N>::empty().fill(0.0f32);
+                #[unroll]
+                for n in 0..VECTOR {
+                    let sum = sums.index(comptime!(own / 2 * WIDE + 2 * pair + n / 2));
+                    four[n] = sum[own % 2][n % 2];
+                }
+                if split {
+                    let both = roots[own_column / VECTOR] * Vector::<f32, N>::empty().fill(root_of(powers[own]));
+                    four = four * both * both;
+                }
+                let at = row + own * 8 + g_lane;
+                let column = first_column + own_column;
+                if at < sizes.rows && column < sizes.columns {
+                    if shape.bias {
+                        #[unroll]
+                        for n in 0..4usize {
+                            four[n] += bias[column + n];
+                        }
                     }
+                    if shape.ends {
+                        four = activated::<N>(four, scale, shape.activation);
+                    }
+                    out[(at * sizes.columns + column) / VECTOR] = Vector::<F, N>::cast_from(four);
                 }
-                if shape.ends {
-                    four = activated::<N>(four, scale, shape.activation);
-                }
-                out[(at * sizes.columns + column) / VECTOR] = Vector::<F, N>::cast_from(four);
             }
         }
+        row += stride;
         tile += CUBE_COUNT_X as usize;
     }
 }

@@ -5,6 +5,8 @@ mod cpu;
 #[cfg(feature = "cube")]
 mod gram_mma;
 #[cfg(feature = "cube")]
+mod halves;
+#[cfg(feature = "cube")]
 mod kernel;
 #[cfg(feature = "cube")]
 mod launch;
