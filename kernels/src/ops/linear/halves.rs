@@ -27,14 +27,14 @@ const LIMIT: f32 = 32_768.0;
 pub(super) fn power_for(most: f32) -> f32 {
     let exponent = u32::reinterpret(most) >> 23 & 0xFFu32;
     let exponent = select(exponent < 37u32, 37u32.runtime(), exponent);
-    f32::reinterpret((264u32 - exponent | 1u32) << 23)
+    f32::reinterpret(((264u32 - exponent) | 1u32) << 23)
 }
 
 /// `1 / sqrt(power)`.
 #[cube]
 pub(super) fn root_of(power: f32) -> f32 {
     let exponent = u32::reinterpret(power) >> 23;
-    f32::reinterpret((191u32 - (exponent + 1u32) / 2u32) << 23)
+    f32::reinterpret((190u32 - exponent / 2u32) << 23)
 }
 
 /// The power that [`root_of`] was taken of.

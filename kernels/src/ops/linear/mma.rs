@@ -41,7 +41,7 @@ const OWN_ROWS: usize = 2 * HIGH;
 const IN_TURN: usize = 4;
 
 /// Vectors of the depth that a lane has of a row in a step.
-pub(super) const fn vectors_of_step(split: bool) -> usize {
+const fn vectors_of_step(split: bool) -> usize {
     if split { 1 } else { 2 }
 }
 
