@@ -8,8 +8,6 @@
 //! its bits down to a 2^14th of the largest; the error of a smaller one is 2^-35 of the largest at most. Where larger
 //! values come later, the power becomes smaller and the sums so far with it.
 //!
-//! Sums are f32 in the hardware, but cut off instead of rounded, so long ones are taken in stretches.
-//!
 //! Source: the splitting is that of Markidis et al., NVIDIA tensor core programmability, performance and precision
 //! (2018); powers of two for halves are those of Ootomo and Yokota, Recovering single precision accuracy from tensor
 //! cores while surpassing the FP32 theoretical peak performance (2022).
@@ -72,7 +70,7 @@ pub(super) fn column_of_place(g: usize, #[comptime] n: usize) -> usize {
     comptime!(n / 2 * 16 + n % 2 * 2) + g / 2 * 4 + g % 2
 }
 
-/// Leading bits of two values that fit a half's exponent at place `at`, and what they leave.
+/// Puts the leading bits of two values, which fit the exponent of a half, at place `at`, and what they leave.
 #[cube]
 pub(super) fn take_apart<H: Float, P: Size>(
     first: f32,
