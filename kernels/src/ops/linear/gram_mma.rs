@@ -2,11 +2,11 @@
 //! f32, ten bits of fraction. Rows are the depth, and come from memory straight to the registers of each plane that
 //! multiplies them; with [`super::halves`] every plane would have to find powers for all of its columns.
 //!
-//! An f32 is the sum of two tf32, as it is of two halves; f16 and bf16 fit exactly. Sums are f32 in the hardware, but cut
-//! off instead of rounded, so long ones are taken in stretches.
+//! An f32 is the sum of two tf32, as it is of two halves; f16 and bf16 fit exactly. Sums are f32 in the hardware, but
+//! cut off instead of rounded, so long ones are taken in stretches.
 //!
-//! Places of fragments are those of PTX `mma.m16n8k8`: with `g = lane / 4` and `t = lane % 4`, the left operand has rows
-//! `g`, `g + 8` and depths `t`, `t + 4`, the right one column `g`, the result columns `2 t`, `2 t + 1`.
+//! Places of fragments are those of PTX `mma.m16n8k8`: with `g = lane / 4` and `t = lane % 4`, the left operand has
+//! rows `g`, `g + 8` and depths `t`, `t + 4`, the right one column `g`, the result columns `2 t`, `2 t + 1`.
 
 use cubecl::prelude::*;
 use cubecl::{cmma::MmaDefinition, tf32};
