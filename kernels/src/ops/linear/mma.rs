@@ -436,35 +436,28 @@ fn multiply_step<H: Float, N: Size, P: Size>(
             take_words::<H, N, P>(weight[place(column, at, shape)], &mut right, &mut right_other, slot);
         }
         if shape.split {
-            #[unroll]
-            for slot in 0..IN_TURN {
-                #[unroll]
-                for m in 0..HIGH {
-                    multiply::<H, P>(other, &right, sums, m, slot, m * WIDE + group * IN_TURN + slot);
-                }
-            }
-            #[unroll]
-            for slot in 0..IN_TURN {
-                #[unroll]
-                for m in 0..HIGH {
-                    multiply::<H, P>(left, &right_other, sums, m, slot, m * WIDE + group * IN_TURN + slot);
-                }
-            }
+            multiply_in_turn::<H, P>(other, &right, sums, group);
+            multiply_in_turn::<H, P>(left, &right_other, sums, group);
         } else {
-            #[unroll]
-            for slot in 0..IN_TURN {
-                #[unroll]
-                for m in 0..HIGH {
-                    multiply::<H, P>(other, &right_other, sums, m, slot, m * WIDE + group * IN_TURN + slot);
-                }
-            }
+            multiply_in_turn::<H, P>(other, &right_other, sums, group);
         }
+        multiply_in_turn::<H, P>(left, &right, sums, group);
+    }
+}
+
+/// Adds the products of all fragments of the left operand and those of a group of columns.
+#[cube]
+fn multiply_in_turn<H: Float, P: Size>(
+    left: &Fragments<H, P>,
+    right: &Fragments<H, P>,
+    sums: &mut Fragments<f32, P>,
+    #[comptime] group: usize,
+) {
+    #[unroll]
+    for slot in 0..IN_TURN {
         #[unroll]
-        for slot in 0..IN_TURN {
-            #[unroll]
-            for m in 0..HIGH {
-                multiply::<H, P>(left, &right, sums, m, slot, m * WIDE + group * IN_TURN + slot);
-            }
+        for m in 0..HIGH {
+            multiply::<H, P>(left, right, sums, m, slot, m * WIDE + group * IN_TURN + slot);
         }
     }
 }
