@@ -127,6 +127,16 @@ impl Error {
         }
     }
 
+    /// An interruption of a part of the run in the directory `run` is one of the whole: that is what goes on.
+    pub fn of_part(self, run: &Path) -> Self {
+        match self {
+            Error::Interrupted { saved, .. } => {
+                Error::Interrupted { saved, resume: format!("graphsieve train --resume {}", run.display()) }
+            }
+            other => other,
+        }
+    }
+
     /// Exit status of the process: 2 for usage and configuration, which another command line or setting mends, 130 for
     /// an interruption, 1 for a failed run.
     pub fn exit_code(&self) -> u8 {

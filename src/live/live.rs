@@ -121,11 +121,12 @@ impl Live {
 
     /// The latest time that something may have: now, as far as clocks agree.
     pub fn latest_time() -> i64 {
-        now().saturating_add(SKEW)
+        Self::until().time
     }
 
-    fn until(&self) -> Until {
-        Until { time: Self::latest_time(), now: now() }
+    fn until() -> Until {
+        let now = now();
+        Until { time: now.saturating_add(SKEW), now }
     }
 
     /// Appends all rows or none. Rows that repeat an id and everything else, and edges that repeat each other, count as
@@ -150,7 +151,7 @@ impl Live {
 
     fn append_and(&self, rows: &[Row], fill: Fill) -> Result<Appended, Refused> {
         let mut state = self.write();
-        let appended = state.append(rows, self.until(), fill)?;
+        let appended = state.append(rows, Self::until(), fill)?;
         if appended.nodes + appended.edges > 0 {
             state.note(|| Op::Append(rows.to_vec()));
         }
@@ -171,7 +172,7 @@ impl Live {
     /// As [`append`](Self::append).
     pub fn check(&self, rows: &[Row]) -> Result<(), Refused> {
         let state = self.read();
-        plan(View { state: &state, overlay: None }, rows, self.until()).map(drop)
+        plan(View { state: &state, overlay: None }, rows, Self::until()).map(drop)
     }
 
     /// What a model sees of some nodes: what was there before them, whole or drawn, as if `overlay` had been appended.
@@ -183,7 +184,7 @@ impl Live {
         if overlay.is_empty() {
             return part(View { state: &state, overlay: None }, targets, None, draw);
         }
-        let overlay = state.overlay(overlay, self.until())?;
+        let overlay = state.overlay(overlay, Self::until())?;
         part(View { state: &state, overlay: Some(&overlay.delta) }, targets, Some(&overlay), draw)
     }
 

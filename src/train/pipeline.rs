@@ -126,12 +126,7 @@ fn stage<T>(
         _ => None,
     };
     let options = RunOptions { resume: pipeline.begun()?, from, pipeline: Some(pipeline), ..options.clone() };
-    work(&options).map_err(|error| match error {
-        Error::Interrupted { saved, .. } => {
-            Error::Interrupted { saved, resume: format!("graphsieve train --resume {}", run.path().display()) }
-        }
-        other => other,
-    })
+    work(&options).map_err(|error| error.of_part(run.path()))
 }
 
 /// The run of a stage of the pipeline `from`.

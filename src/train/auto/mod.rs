@@ -103,17 +103,15 @@ pub fn run<B: GraphBackend + TreeBackend>(
         }
         None => Outcome::default(),
     };
-    let resume = format!("graphsieve train --resume {}", run.path().display());
     match ended {
         Ok(()) => Ok(Outcome { tournament: Some((run.path().to_path_buf(), tournament)), ..outcome }),
-        Err(Error::Interrupted { saved, .. }) => {
-            if let Some(model) = &tournament.model {
+        Err(error) => {
+            if let (Error::Interrupted { .. }, Some(model)) = (&error, &tournament.model) {
                 log::info!("{tournament}");
                 log::info!("the model of {} is the best so far, {}", run.path().display(), model.name);
             }
-            Err(Error::Interrupted { saved, resume })
+            Err(error.of_part(run.path()))
         }
-        Err(error) => Err(error),
     }
 }
 

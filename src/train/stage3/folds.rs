@@ -127,7 +127,7 @@ pub(super) fn run<B: GraphBackend>(
                 let resume = begun.filter(|run| RunDir::open(run).is_ok());
                 let options = RunOptions { resume, stretch, ..options.clone() };
                 let outcome = attention::run_on::<B>(&config, dataset, &fold, &options, device);
-                outcome.map_err(|error| interrupted(error, run))?.run
+                outcome.map_err(|error| error.of_part(run.path()))?.run
             }
         };
         let [scores, embeddings, _] = OUTPUTS.map(|file| of_fold.join(file));
@@ -177,16 +177,6 @@ fn earlier(runs: &Path, name: &str) -> Result<Option<PathBuf>> {
         }
     }
     Ok(latest)
-}
-
-/// An interruption of a fold is one of the whole run.
-fn interrupted(error: Error, run: &RunDir) -> Error {
-    match error {
-        Error::Interrupted { saved, .. } => {
-            Error::Interrupted { saved, resume: format!("graphsieve train --resume {}", run.path().display()) }
-        }
-        other => other,
-    }
 }
 
 /// The training labels in `count` parts of whole groups.
