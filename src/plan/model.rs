@@ -13,7 +13,7 @@ use crate::graph::Sizes;
 const RESIDENT_SHARE: f64 = 4.0;
 
 /// Of what can cross beside computation, what is counted as hidden by it: on two H200 it was nothing of 58 M edges and
-/// three quarters of 464 M, see `src/bench/RESULTS.md`, "Several devices".
+/// three quarters of 464 M, see `src/bench/results/devices.md`, "On paper".
 pub(super) const HIDDEN_SHARE: f64 = 0.5;
 
 /// What is planned: a model on a graph, and how it goes through it.

@@ -37,9 +37,9 @@ fn electronics() -> Sizes {
     }
 }
 
-/// The tables in `src/bench/RESULTS.md`, "Several devices", from the epochs on one device of the graph as it is. Those
-/// of all rows on two H200 have chosen one constant, `HIDDEN_SHARE`, and those of one H200 on two sizes of the graph
-/// another, the time of a launch; memory has fitted nothing.
+/// The table in `src/bench/results/devices.md`, "Earlier versions, which `plan` is held to", from the epochs on one
+/// device of the graph as it is. Those of all rows on two H200 have chosen one constant, `HIDDEN_SHARE`, and those of one
+/// H200 on two sizes of the graph another, the time of a launch; memory has fitted nothing.
 #[test]
 fn epochs_and_memory_on_several_devices_are_within_a_fifth_of_what_was_measured() {
     let mut config = Stage2Config::new("electronics");
@@ -128,7 +128,7 @@ fn more_hosts_exchange_no_faster_and_what_fits_is_what_epoch_and_scores_need() {
     assert!(memory.epoch() < 4.5e9 && memory.scoring.is_some_and(|scoring| scoring < memory.epoch()));
 }
 
-/// "Speed on an H200" in `src/bench/RESULTS.md`. Memory of a training is what Stage 1 itself reckons with for
+/// "On paper" in `src/bench/results/devices.md`. Memory of a training is what Stage 1 itself reckons with for
 /// `loader.mode = "auto"`.
 #[test]
 fn stage_1_and_scores_are_planned_beside_what_was_measured() {

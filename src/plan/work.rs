@@ -6,7 +6,7 @@ use crate::bench::bytes::{self, Shape};
 use crate::graph::Sizes;
 
 /// Kernels of a layer of Stage 2 for a relation and for a node type, forward and backward with what the gradients of
-/// the attention's vectors take: as counted in `src/bench/RESULTS.md`, "Launches". Other layers have about as many.
+/// the attention's vectors take: as counted in `src/bench/results/gpu.md`, "Launches". Other layers have about as many.
 const FOR_A_RELATION: [f64; 2] = [3.0, 9.0];
 const FOR_A_TYPE: [f64; 2] = [5.0, 4.0];
 
