@@ -226,31 +226,56 @@ struct Again<'a> {
 impl Kernel for Again<'_> {
     type Output = ();
     #[inline(always)]
-    unsafe fn run<V: Vector>(self) {
+    unsafe fn run<V: Vector>(mut self) {
         let (heads, len) = (self.own.len(), self.arrivals.ids.len());
         assert!(self.weights.len() == heads && self.share.len() == heads && self.sums.len() == heads);
         self.arrivals.check(PER_HEAD * heads);
-        for h in 0..heads {
-            let (weights, share) = (room::<V>(&mut self.weights[h], len), room::<V>(&mut self.share[h], len));
-            // SAFETY: by the contract; edges and columns are checked, and both have room for a register behind `len`
-            // elements.
-            unsafe {
-                let (own, slope) = (V::splat(self.own[h]), V::splat(self.slope));
-                let (zero, one, minus) = (V::splat(0.0), V::splat(1.0), V::splat(-1.0));
-                let (mut sum, mut positives) = (zero, zero);
-                for at in (0..len).step_by(V::LANES) {
-                    let [score, log, centre, _] = self.arrivals.four::<V>(at, PER_HEAD * h, NO_EDGE);
-                    let score = score.mul_add(one, own);
+        let four = heads / 4 * 4;
+        // SAFETY: edges and columns are checked, and the heads are there.
+        unsafe {
+            for h in (0..four).step_by(4) {
+                self.of_heads::<V, 4>(h, len);
+            }
+            for h in four..heads {
+                self.of_heads::<V, 1>(h, len);
+            }
+        }
+    }
+}
+
+impl Again<'_> {
+    /// Those of `N` heads from `first` on, whose columns of an edge are fetched together.
+    ///
+    /// # Safety
+    /// That of [`Kernel::run`], where the edges are checked; so many heads are there.
+    #[inline(always)]
+    unsafe fn of_heads<V: Vector, const N: usize>(&mut self, first: usize, len: usize) {
+        // SAFETY: by the contract; rows of both have room for a register behind `len` elements.
+        unsafe {
+            let (slope, zero, one, minus) = (V::splat(self.slope), V::splat(0.0), V::splat(1.0), V::splat(-1.0));
+            let rows = std::array::from_fn::<_, N, _>(|h| {
+                let [weights, share] = [&mut *self.weights, &mut *self.share];
+                (room::<V>(&mut weights[first + h], len), room::<V>(&mut share[first + h], len))
+            });
+            let (mut sums, mut positives) = ([zero; N], [zero; N]);
+            for at in (0..len).step_by(V::LANES) {
+                for h in 0..N {
+                    let column = PER_HEAD * (first + h);
+                    let [score, log, centre, _] = self.arrivals.four::<V>(at, column, NO_EDGE);
+                    let score = score.mul_add(one, V::splat(self.own[first + h]));
                     let weight = exp(log.mul_add(minus, leaky(score, slope)));
                     let positive = weight.where_positive(score);
-                    (sum, positives) = (weight.mul_add(centre, sum), positive.mul_add(centre, positives));
-                    weight.store(weights.add(at));
-                    positive.store(share.add(at));
+                    sums[h] = weight.mul_add(centre, sums[h]);
+                    positives[h] = positive.mul_add(centre, positives[h]);
+                    weight.store(rows[h].0.add(at));
+                    positive.store(rows[h].1.add(at));
                 }
-                let [sum, positive, ..] = V::sums([sum, positives, zero, zero]);
-                self.sums[h] = positive + self.slope * (sum - positive);
-                self.weights[h].set_len(len);
-                self.share[h].set_len(len);
+            }
+            for h in 0..N {
+                let [sum, positive, ..] = V::sums([sums[h], positives[h], zero, zero]);
+                self.sums[first + h] = positive + self.slope * (sum - positive);
+                self.weights[first + h].set_len(len);
+                self.share[first + h].set_len(len);
             }
         }
     }
@@ -310,6 +335,37 @@ mod tests {
                 }
                 let size: f64 = (0..len).map(|k| f64::from(weights[k]) * at(k, 2).abs()).sum();
                 assert!((f64::from(sum) - wanted).abs() <= 2e-6 * size, "{isa:?} {len}: {sum}, not {wanted}");
+            }
+        }
+    }
+
+    #[test]
+    fn weights_of_several_heads_are_those_of_each_alone() {
+        for (heads, len) in [2, 4, 5, 9].into_iter().flat_map(|heads| [0, 1, 15, 16, 33].map(|len| (heads, len))) {
+            let stride = heads * PER_HEAD;
+            let table: Vec<f32> = (0..20 * stride).map(|i| ((i * 37 + 11) % 101) as f32 * 0.04 - 2.0).collect();
+            let ids: Vec<u32> = (0..len).map(|k| (k * 7 + 3) % 20).collect();
+            let own: Vec<f32> = (0..heads).map(|h| h as f32 * 0.5 - 1.0).collect();
+            for isa in Isa::ALL.into_iter().filter(|isa| isa.available()) {
+                let again = |own: &[f32], at: usize| {
+                    let [mut weights, mut share] = [(); 2].map(|()| vec![Vec::new(); own.len()]);
+                    let mut sums = vec![0f32; own.len()];
+                    let (all, some) = (&mut weights, &mut share);
+                    let arrivals = Columns { table: &table, stride, at, ids: &ids };
+                    let again = Again { weights: all, share: some, sums: &mut sums, own, arrivals, slope: 0.2 };
+                    // SAFETY: the instruction set is available.
+                    unsafe { run_on(isa, again) };
+                    (weights, share, sums)
+                };
+                let (weights, share, sums) = again(&own, 0);
+                for h in 0..heads {
+                    let alone = again(&own[h..=h], h * PER_HEAD);
+                    assert_eq!(
+                        (&weights[h], &share[h], sums[h]),
+                        (&alone.0[0], &alone.1[0], alone.2[0]),
+                        "{isa:?} {h}"
+                    );
+                }
             }
         }
     }

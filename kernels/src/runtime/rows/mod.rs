@@ -374,6 +374,44 @@ mod tests {
         check_sums_and_dots::<bf16>();
     }
 
+    fn check_heads<E: Row + Default>() {
+        const ROWS: usize = 50;
+        for (heads, channels) in [2, 3, 4, 8].into_iter().flat_map(|h| [1, 4, 8, 16, 20, 32, 64].map(|c| (h, c))) {
+            let width = heads * channels;
+            let (x, ids) = (matrix::<E>(ROWS * width).0, ids(61, ROWS));
+            let weights =
+                |seed: usize| -> Vec<Vec<f32>> { (0..heads).map(|h| numbers(ids.len(), (seed + h) as u32)).collect() };
+            let (all, some) = (weights(10), weights(20));
+            on_each_isa!(isa => {
+                let mut sums = [(); 3].map(|()| vec![0f32; width]);
+                let [first, second, once] = &mut sums;
+                let rows = Rows::new(&x, width, 0, &ids, ids.len());
+                // SAFETY: the instruction set is available.
+                unsafe {
+                    run_on(isa, AddRows { acc: [first, second], rows, weights: [&all, &some] });
+                    run_on(isa, AddRows { acc: [once], rows, weights: [&all] });
+                }
+                for h in 0..heads {
+                    let rows = Rows::new(&x, width, h * channels, &ids, ids.len());
+                    for (sum, weight) in sums.iter().zip([&all, &some, &all]) {
+                        let mut alone = vec![0f32; channels];
+                        // SAFETY: as above.
+                        unsafe { run_on(isa, AddRows { acc: [&mut alone], rows, weights: [&[&weight[h][..]]] }) };
+                        let of_head = &sum[h * channels..][..channels];
+                        alone.iter().zip(of_head).for_each(|(&want, &found)| close(found, want.into(), ids.len()));
+                    }
+                }
+            });
+        }
+    }
+
+    #[test]
+    fn heads_that_go_through_the_rows_together_have_the_sums_of_each_alone() {
+        check_heads::<f32>();
+        check_heads::<f16>();
+        check_heads::<bf16>();
+    }
+
     #[test]
     fn the_public_functions_reach_the_kernels() {
         let (x, ids) = ([1f32, 2.0, 3.0, 4.0, 5.0, 6.0], [2u32, 0]);

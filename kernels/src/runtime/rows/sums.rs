@@ -83,23 +83,30 @@ impl<E: Element, W: Weights, const S: usize> Kernel for AddRows<'_, E, W, S> {
         self.rows.check(width);
         let far = self.rows.far();
         let channels = width / heads;
-        let one_pass = heads == 1 && channels <= V::LANES * most_registers::<V>(S, channels / V::LANES);
+        let together = heads_together::<V>(S, channels, heads);
+        let one_pass = together == heads && channels <= V::LANES * most_registers::<V>(S, channels / V::LANES);
         // All channels of a block before the next: its rows are in L1 then.
         let block = if one_pass { num_edges.max(1) } else { EDGES_PER_BLOCK };
         for start in (0..num_edges).step_by(block) {
             let edges = start..num_edges.min(start + block);
-            for h in 0..heads {
-                let weights = self.weights.map(|weights| &weights[h]);
-                let (mut at, end) = (h * channels, (h + 1) * channels);
+            for h in (0..heads).step_by(together) {
+                let weights = self.weights.map(|weights| &weights[h..h + together]);
+                let (mut at, end) = (h * channels, (h + together) * channels);
                 // SAFETY: lengths are checked, and a tile is given no more channels than are left.
                 unsafe {
                     while end - at >= V::LANES {
                         let edges = edges.clone();
-                        at += match most_registers::<V>(S, (end - at) / V::LANES) {
-                            8 => self.tile::<V, 8>(at, weights, edges, far),
-                            4 => self.tile::<V, 4>(at, weights, edges, far),
-                            2 => self.tile::<V, 2>(at, weights, edges, far),
-                            _ => self.tile::<V, 1>(at, weights, edges, far),
+                        at += match (most_registers::<V>(S, (end - at) / V::LANES), together) {
+                            (8, 8) => self.tile::<V, 8, 8>(at, weights, edges, far),
+                            (8, 4) => self.tile::<V, 8, 4>(at, weights, edges, far),
+                            (8, 2) => self.tile::<V, 8, 2>(at, weights, edges, far),
+                            (8, _) => self.tile::<V, 8, 1>(at, weights, edges, far),
+                            (4, 4) => self.tile::<V, 4, 4>(at, weights, edges, far),
+                            (4, 2) => self.tile::<V, 4, 2>(at, weights, edges, far),
+                            (4, _) => self.tile::<V, 4, 1>(at, weights, edges, far),
+                            (2, 2) => self.tile::<V, 2, 2>(at, weights, edges, far),
+                            (2, _) => self.tile::<V, 2, 1>(at, weights, edges, far),
+                            _ => self.tile::<V, 1, 1>(at, weights, edges, far),
                         };
                     }
                     match end - at {
@@ -116,6 +123,17 @@ impl<E: Element, W: Weights, const S: usize> Kernel for AddRows<'_, E, W, S> {
     }
 }
 
+/// How many heads of so many `channels` go through the rows together: those that fill a tile.
+#[inline(always)]
+fn heads_together<V: Vector>(sums: usize, channels: usize, heads: usize) -> usize {
+    let registers = channels / V::LANES;
+    if channels != registers * V::LANES || !registers.is_power_of_two() {
+        return 1;
+    }
+    let together = (most_registers::<V>(sums, registers * heads) / registers).max(1);
+    if heads.is_multiple_of(together) { together } else { 1 }
+}
+
 /// How many registers of a row to go through at a time where `left` of them are left and there are `sums` for each.
 #[inline(always)]
 fn most_registers<V: Vector>(sums: usize, left: usize) -> usize {
@@ -129,16 +147,16 @@ fn most_registers<V: Vector>(sums: usize, left: usize) -> usize {
 }
 
 impl<E: Element, W: Weights, const S: usize> AddRows<'_, E, W, S> {
-    /// Sums `N` registers of channels from `at` on over `edges`; returns how many channels these are. Where rows are
-    /// `far`, requests the same channels of later ones.
+    /// Sums `N` registers of channels from `at` on over `edges`, those of `HEADS` heads with `weights` of their own;
+    /// returns how many channels these are. Where rows are `far`, requests the same channels of later ones.
     ///
     /// # Safety
     /// That of [`Kernel::run`], where the lengths are checked.
     #[inline(always)]
-    unsafe fn tile<V: Vector, const N: usize>(
+    unsafe fn tile<V: Vector, const N: usize, const HEADS: usize>(
         &mut self,
         at: usize,
-        weights: [&W; S],
+        weights: [&[W]; S],
         edges: Range<usize>,
         far: bool,
     ) -> usize {
@@ -155,14 +173,16 @@ impl<E: Element, W: Weights, const S: usize> AddRows<'_, E, W, S> {
                     self.rows.prefetch(k, at, N * V::LANES);
                 }
                 let row = self.rows.get(k, at);
-                let mut weight = [V::splat(0.0); S];
-                for s in 0..S {
-                    weight[s] = weights[s].get(k);
-                }
-                for n in 0..N {
-                    let v = E::load::<V>(row.add(n * V::LANES));
+                for h in 0..HEADS {
+                    let mut weight = [V::splat(0.0); S];
                     for s in 0..S {
-                        sums[s][n] = v.mul_add(weight[s], sums[s][n]);
+                        weight[s] = weights[s].get_unchecked(h).get(k);
+                    }
+                    for n in h * (N / HEADS)..(h + 1) * (N / HEADS) {
+                        let v = E::load::<V>(row.add(n * V::LANES));
+                        for s in 0..S {
+                            sums[s][n] = v.mul_add(weight[s], sums[s][n]);
+                        }
                     }
                 }
             }
@@ -175,13 +195,14 @@ impl<E: Element, W: Weights, const S: usize> AddRows<'_, E, W, S> {
         N * V::LANES
     }
 
-    /// Sums `channels`, no more than a register has. Where rows are `far`, requests the same channels of later ones.
+    /// Sums `channels` of one head, no more than a register has. Where rows are `far`, requests the same channels of later ones.
     ///
     /// # Safety
     /// That of [`Kernel::run`], where the lengths are checked.
     #[inline(always)]
-    unsafe fn tail<V: Vector>(&mut self, channels: Range<usize>, weights: [&W; S], edges: Range<usize>, far: bool) {
+    unsafe fn tail<V: Vector>(&mut self, channels: Range<usize>, weights: [&[W]; S], edges: Range<usize>, far: bool) {
         let (at, count) = (channels.start, channels.len());
+        let weights = weights.map(|weights| &weights[0]);
         // What is left fills the register, so no load of it leaves the matrix.
         let room = if count == V::LANES { 1 } else { V::LANES };
         let last = self.rows.x.as_ptr().wrapping_add((self.rows.x.len() + 1).saturating_sub(room));
