@@ -51,12 +51,7 @@ impl<B: GraphBackend + MemoryBackend> Bench<'_, B> {
         let (l, r, a) = (self.h_src.tensor.clone(), dst.tensor.clone(), attention.tensor.clone());
         let edges = carried.as_ref().map(|(values, weight)| (values.tensor.clone(), weight.tensor.clone()));
         let forward = || {
-            let edges = edges.clone().map(|(values, weight)| EdgeProjection {
-                values: Some(values),
-                time: None,
-                weight,
-                messages: false,
-            });
+            let edges = edges.clone().map(projection);
             gatv2(&inner, l.clone(), r.clone(), a.clone(), edges, GatConfig::default())
         };
         let sample = self.destinations(CHECKED_ROWS);
@@ -70,12 +65,7 @@ impl<B: GraphBackend + MemoryBackend> Bench<'_, B> {
             .map(|(values, weight)| (Tensor::<Autodiff<B>, 2>::from_inner(values.tensor.clone()), weight.tracked()));
         let g = self.g_dst.tensor.clone();
         let both = || {
-            let edges = edges.clone().map(|(values, weight)| EdgeProjection {
-                values: Some(values),
-                time: None,
-                weight,
-                messages: false,
-            });
+            let edges = edges.clone().map(projection);
             let y = gatv2(&csr, src.clone(), dst.clone(), vectors.clone(), edges, GatConfig::default());
             backward_from(y, g.clone())
         };
@@ -94,4 +84,9 @@ impl<B: GraphBackend + MemoryBackend> Bench<'_, B> {
         let bytes = forward_bytes + bytes::gatv2_backward(shape, columns);
         self.row(&name("forward + backward"), bytes, true, Some(error), both)
     }
+}
+
+/// Values of edges and their weight, which are in scores alone.
+fn projection<B: GraphBackend>((values, weight): (Tensor<B, 2>, Tensor<B, 2>)) -> EdgeProjection<B> {
+    EdgeProjection { values: Some(values), time: None, weight, messages: false }
 }

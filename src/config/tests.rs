@@ -83,6 +83,23 @@ fn the_quickstart_loads_its_stage_files_and_replaces_some_keys() {
     assert_eq!(config.stage2.data.input, Stage2Input::Embeddings);
 }
 
+fn unusual_loader(fanouts: Vec<usize>) -> LoaderConfig {
+    LoaderConfig {
+        mode: LoaderMode::Auto,
+        fanouts,
+        draw: Draw::Latest,
+        batch_size: 3,
+        kappa: 5,
+        window: false,
+        hot: 1.0,
+        hot_by: HotBy::Degree,
+        transfer: Transfer::Gathered,
+        prefetch: 4,
+        memory: 2.5,
+        host_memory: 1.5,
+    }
+}
+
 /// Values that differ from every default, so that a key which is written but not read (or the reverse) shows.
 fn unusual() -> [RunConfig; 3] {
     let train = TrainConfig {
@@ -99,20 +116,7 @@ fn unusual() -> [RunConfig; 3] {
         loss_scale: 8.0,
     };
     let output = OutputConfig { dir: "out \"x\" ü".into(), plots: false };
-    let loader = LoaderConfig {
-        mode: LoaderMode::Auto,
-        fanouts: vec![0, 7],
-        draw: Draw::Latest,
-        batch_size: 3,
-        kappa: 5,
-        window: false,
-        hot: 1.0,
-        hot_by: HotBy::Degree,
-        transfer: Transfer::Gathered,
-        prefetch: 4,
-        memory: 2.5,
-        host_memory: 1.5,
-    };
+    let loader = unusual_loader(vec![0, 7]);
     let stage1 = Stage1Config {
         name: "a-b_c.d".into(),
         seed: i64::MAX as u64,
@@ -238,20 +242,7 @@ fn unusual_classify() -> [RunConfig; 4] {
             validate_every: 2,
             checkpoint_every: 3,
         },
-        loader: LoaderConfig {
-            mode: LoaderMode::Auto,
-            fanouts: vec![0, 7, 1, 2],
-            draw: Draw::Latest,
-            batch_size: 3,
-            kappa: 5,
-            window: false,
-            hot: 1.0,
-            hot_by: HotBy::Degree,
-            transfer: Transfer::Gathered,
-            prefetch: 4,
-            memory: 2.5,
-            host_memory: 1.5,
-        },
+        loader: unusual_loader(vec![0, 7, 1, 2]),
         split: ClassifySplit::Masks { index: 6 },
         output: OutputConfig { dir: "o".into(), plots: false },
     };

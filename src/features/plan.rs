@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::columns::{Block, Column};
 use super::view::{View, views};
 use crate::config::NeighbourhoodConfig;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::graph::{Features, HeteroGraph};
 
 /// Neighbourhood columns of a graph: which there are, and, on a device, their values.
@@ -35,25 +35,19 @@ impl<'a> Neighbourhood<'a> {
     /// Builds the graphs that `config` asks for and lays out the columns.
     ///
     /// # Errors
-    /// [`Error::Config`] for a setting out of range; [`Error::Data`] when the features are not one row per node,
-    /// or when events share histories of more edges than can be listed, where they cannot stay shared.
+    /// [`Error::Config`](crate::Error::Config) for a setting out of range; [`Error::Data`](crate::Error::Data) when the
+    /// features are not one row per node, or when events share histories of more edges than can be listed, where they
+    /// cannot stay shared.
     pub fn new(graph: &HeteroGraph, features: &'a Features, config: &NeighbourhoodConfig) -> Result<Self> {
         config.check()?;
-        if features.num_rows() != graph.num_nodes() {
-            return Err(Error::Data {
-                what: "features".into(),
-                expected: format!("{} rows, one per node", graph.num_nodes()),
-                found: features.num_rows().to_string(),
-                help: "give the features of this graph".into(),
-            });
-        }
+        features.check_rows(graph.num_nodes())?;
         Ok(Self::over(views(graph, config)?, features, config))
     }
 
     /// The columns of some rows alone, where `config` asks for none that looks at neighbours.
     ///
     /// # Errors
-    /// [`Error::Config`] for a setting out of range.
+    /// [`Error::Config`](crate::Error::Config) for a setting out of range.
     ///
     /// # Panics
     /// For other columns.

@@ -102,6 +102,22 @@ impl Features {
         self.rows
     }
 
+    /// Refuses features of other nodes than those of a graph.
+    ///
+    /// # Errors
+    /// [`Error::Data`] unless there is a row for each of `nodes`.
+    pub(crate) fn check_rows(&self, nodes: usize) -> Result<()> {
+        if self.rows == nodes {
+            return Ok(());
+        }
+        Err(Error::Data {
+            what: "features".into(),
+            expected: format!("{nodes} rows, one per node"),
+            found: self.rows.to_string(),
+            help: "give the features of this graph".into(),
+        })
+    }
+
     /// Number of columns.
     pub fn dim(&self) -> usize {
         self.dim

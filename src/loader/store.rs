@@ -10,7 +10,7 @@ use half::slice::HalfFloatSliceExt;
 use rayon::prelude::*;
 
 use super::divided::{Deal, Part};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::graph::{FeatureValues, Features, HeteroGraph, NodeType};
 
 /// Rows of one task.
@@ -49,16 +49,9 @@ impl<B: SampleBackend> FeatureStore<B> {
     /// where the device has that type.
     ///
     /// # Errors
-    /// [`Error::Data`] unless there is a row per node.
+    /// [`Error::Data`](crate::Error::Data) unless there is a row per node.
     pub fn new(features: Features, graph: &HeteroGraph, device: &B::Device) -> Result<Self> {
-        if features.num_rows() != graph.num_nodes() {
-            return Err(Error::Data {
-                what: "features".into(),
-                expected: format!("{} rows, one per node", graph.num_nodes()),
-                found: features.num_rows().to_string(),
-                help: "give the features of this graph".into(),
-            });
-        }
+        features.check_rows(graph.num_nodes())?;
         let half = matches!(features.values(), FeatureValues::Half(_)) && B::supports_dtype(device, DType::F16);
         let dtype = if half { DType::F16 } else { DType::F32 };
         let (node_types, device) = (graph.node_types().into(), device.clone());

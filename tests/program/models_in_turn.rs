@@ -5,9 +5,8 @@ use std::fs;
 
 use serde_json::Value;
 
+use crate::events::DAY;
 use crate::support::{Sandbox, repository};
-
-const DAY: i64 = 86_400;
 
 const DESCRIPTION: &str = r#"
 [[nodes]]

@@ -8,10 +8,9 @@ use graphsieve::graph::Dataset;
 use graphsieve::infer::tree_table::neighbourhood_table;
 use graphsieve::run::evaluation::read_scores;
 
+use crate::events::{BY_TIME, DAY};
 use crate::known_labels::{computed, flip, with_other_labels};
 use crate::support::{Sandbox, repository};
-
-const DAY: i64 = 86_400;
 
 /// `count` transfers among 9 accounts from 1970-01-01, several a day, some pairs again and again; every eleventh a
 /// fraud.
@@ -39,8 +38,6 @@ fn sandbox(rows: &[[String; 6]], description: &str) -> Sandbox {
     sandbox.write("graph.toml", description);
     sandbox
 }
-
-const BY_TIME: &str = "[split]\nby = \"time\"\ntrain = \"10d\"\nvalidation = \"4d\"\ntest = \"4d\"\n";
 
 const EDGES: &str = r#"
 [[edges]]

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
-use super::app::{App, beside};
+use super::app::{App, Body, beside};
 use super::read;
 use crate::error::Error;
 use crate::live::NodeKey;
@@ -98,15 +98,9 @@ pub(in crate::serve) async fn score(State(app): State<Arc<App>>, request: Reques
     (status = 200, description = "Durable", body = Written),
     (status = "4XX", description = "Nothing of it was written", body = ErrorBody),
     (status = "5XX", description = "It may have been written: repeat it with the same key", body = ErrorBody)))]
-pub(in crate::serve) async fn events(
-    State(app): State<Arc<App>>,
-    headers: HeaderMap,
-    request: Request,
-) -> Answer<Json<Written>> {
-    let key = idempotency_key(&headers)?;
+pub(in crate::serve) async fn events(State(app): State<Arc<App>>, request: Request) -> Answer<Json<Written>> {
     let limits = app.options.limits;
-    let body = app.body(request, true).await?;
-    let key = key.map(|text| ClientKey { text, body: body.bytes().clone() });
+    let (body, key) = keyed_body(&app, request, true).await?;
     let rows = body.read(move |body| read::events(body, &limits)).await?;
     write(&app, Write::Rows(rows), key).await
 }
@@ -118,15 +112,9 @@ pub(in crate::serve) async fn events(
     (status = 200, description = "Durable", body = Written),
     (status = "4XX", description = "Nothing of it was written", body = ErrorBody),
     (status = "5XX", description = "It may have been written: repeat it with the same key", body = ErrorBody)))]
-pub(in crate::serve) async fn labels(
-    State(app): State<Arc<App>>,
-    headers: HeaderMap,
-    request: Request,
-) -> Answer<Json<Written>> {
-    let key = idempotency_key(&headers)?;
+pub(in crate::serve) async fn labels(State(app): State<Arc<App>>, request: Request) -> Answer<Json<Written>> {
     let limits = app.options.limits;
-    let body = app.body(request, false).await?;
-    let key = key.map(|text| ClientKey { text, body: body.bytes().clone() });
+    let (body, key) = keyed_body(&app, request, false).await?;
     let labels = body.read(move |body| read::labels(body, &limits)).await?;
     write(&app, Write::Labels(labels), key).await
 }
@@ -296,6 +284,14 @@ fn whole(path: Result<Path<String>, PathRejection>) -> Answer<String> {
 
 fn bad_path() -> Refusal {
     Refusal::new(StatusCode::BAD_REQUEST, "bad_path", "the path is no percent-encoded UTF-8")
+}
+
+/// The body of a write, which may be `lines`, and the key that its client gave it.
+async fn keyed_body(app: &App, request: Request, lines: bool) -> Answer<(Body, Option<ClientKey>)> {
+    let key = idempotency_key(request.headers())?;
+    let body = app.body(request, lines).await?;
+    let key = key.map(|text| ClientKey { text, body: body.bytes().clone() });
+    Ok((body, key))
 }
 
 fn idempotency_key(headers: &HeaderMap) -> Answer<Option<String>> {
