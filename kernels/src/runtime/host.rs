@@ -6,33 +6,6 @@ use burn::tensor::backend::Backend;
 use burn::tensor::ops::IntTensor;
 use burn::tensor::{DType, Int, Tensor, TensorData};
 
-use super::upload::upload_ints;
-
-/// Uploads positions among entries: as i64 where they are `wide`, else as i32.
-pub(crate) fn int_tensor<B: Backend>(values: &[i64], wide: bool, device: &B::Device) -> IntTensor<B> {
-    converted::<B, i64>(values, wide, device, |value| value)
-}
-
-/// Uploads what `convert` makes of each value: as i64 where they are `wide`, else as i32. As of [`index_tensor`], one
-/// unused element stands for none.
-pub(crate) fn converted<B: Backend, T: Copy + Sync>(
-    values: &[T],
-    wide: bool,
-    device: &B::Device,
-    convert: impl Fn(T) -> i64 + Sync,
-) -> IntTensor<B> {
-    let len = values.len().max(1);
-    let tensor = match wide {
-        true => upload_ints::<B, i64>(len, device, |first, to| {
-            to.iter_mut().zip(&values[first..]).for_each(|(to, &value)| *to = convert(value));
-        }),
-        false => upload_ints::<B, i32>(len, device, |first, to| {
-            to.iter_mut().zip(&values[first..]).for_each(|(to, &value)| *to = convert(value) as i32);
-        }),
-    };
-    tensor.into_primitive()
-}
-
 /// The first `len` values of an integer tensor: nobody need have written those behind them.
 pub(crate) fn to_host<B: Backend>(values: &IntTensor<B>, len: usize) -> Vec<i64> {
     if len == 0 {

@@ -5,10 +5,10 @@ use burn::tensor::ops::IntTensor;
 use rayon::prelude::*;
 
 use super::error::CsrError;
-use super::spans::{RowBounds, check_spans, reverse_spans};
+use super::spans::{ReverseSpans, RowBounds, check_spans, reverse_spans};
 use super::topology::{LONG_ROW, Topology, is_wide};
-use crate::runtime::host::{converted, index_tensor, int_tensor};
-use crate::runtime::upload::large_index_tensor;
+use crate::runtime::host::index_tensor;
+use crate::runtime::upload::{converted, int_tensor, large_index_tensor};
 
 /// The checked arrays of an adjacency and of its reverse, for a thread to make while the device is busy: what is left
 /// to do is to upload them.
@@ -55,8 +55,10 @@ impl CsrArrays {
     /// [`CsrError`] names the first row or entry that is wrong.
     pub fn spans(row_start: &[u64], row_end: &[u64], col_idx: &[u32], num_cols: usize) -> Result<Self, CsrError> {
         let rows = RowBounds::spans(row_start, row_end);
-        check_spans(rows, col_idx, num_cols)?;
-        Ok(Self { forward: Direction::new(rows, col_idx, num_cols), reverse: reverse_spans(rows, col_idx, num_cols) })
+        check_spans(rows, col_idx.len())?;
+        check_columns(col_idx, rows.len(), num_cols)?;
+        let reverse = Direction::reverse_of_spans(rows, col_idx, num_cols);
+        Ok(Self { forward: Direction::new(rows, col_idx, num_cols), reverse })
     }
 }
 
@@ -120,6 +122,12 @@ enum RowPtr {
 }
 
 impl Direction {
+    /// The reverse of spans, where it is spans, too.
+    pub fn reverse_of_spans(rows: RowBounds<'_>, col_idx: &[u32], num_cols: usize) -> Option<Self> {
+        let ReverseSpans { start, end, col_idx } = reverse_spans(rows, col_idx, num_cols)?;
+        Some(Self::new(RowBounds::spans(&start, &end), &col_idx, rows.len()))
+    }
+
     pub fn new(rows: RowBounds<'_>, col_idx: &[u32], num_cols: usize) -> Self {
         let RowBounds { start, end, spans } = rows;
         // A list ends where the next one starts.

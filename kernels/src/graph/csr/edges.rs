@@ -7,7 +7,8 @@ use super::Csr;
 use super::arrays::group_by;
 use super::parts::Host;
 use super::topology::{EdgeIds, is_wide};
-use crate::runtime::host::{int_tensor, to_host, words_to_host};
+use crate::runtime::host::{to_host, words_to_host};
+use crate::runtime::upload::int_tensor;
 
 impl<B: Backend> Csr<B> {
     /// For every entry of this direction its edge; `None` where edges have the order of the entries.

@@ -19,7 +19,7 @@ use burn_autodiff::{Autodiff, checkpoint::strategy::CheckpointStrategy};
 use rayon::prelude::*;
 
 use crate::graph::node_set::NodeSet;
-use crate::runtime::host::int_tensor;
+use crate::runtime::upload::int_tensor;
 
 pub use arrays::CsrArrays;
 use arrays::{CsrShape, check, group_by, upload};

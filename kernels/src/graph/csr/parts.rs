@@ -5,8 +5,8 @@ use std::sync::{Arc, OnceLock};
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::IntTensor;
 
-use super::arrays::{reverse_host, upload};
-use super::spans::{RowBounds, reverse_spans};
+use super::arrays::{Direction, reverse_host, upload};
+use super::spans::RowBounds;
 use super::topology::Topology;
 use crate::graph::row_index::RowIndexParts;
 use crate::runtime::host::{to_host, words_to_host};
@@ -35,7 +35,8 @@ impl<I> CsrParts<I> {
             let from = &self.forward;
             let (host, device) = (Host::of::<B>(from), B::int_device(&from.col_idx));
             let rows = host.bounds();
-            if let Some(reverse) = rows.spans.then(|| reverse_spans(rows, &host.col_idx, from.num_cols)).flatten() {
+            let reverse_of_spans = || Direction::reverse_of_spans(rows, &host.col_idx, from.num_cols);
+            if let Some(reverse) = rows.spans.then(reverse_of_spans).flatten() {
                 return reverse.upload::<B>(&device);
             }
             let (row_ptr, col_idx) = reverse_host(rows, &host.col_idx, from.num_cols);

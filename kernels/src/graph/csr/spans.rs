@@ -4,7 +4,6 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use super::arrays::{Direction, check_columns};
 use super::error::CsrError;
 
 /// Where the rows of an adjacency start and end among its entries.
@@ -39,12 +38,11 @@ impl<'a> RowBounds<'a> {
     }
 }
 
-pub(super) fn check_spans(rows: RowBounds<'_>, col_idx: &[u32], num_cols: usize) -> Result<(), CsrError> {
+pub(super) fn check_spans(rows: RowBounds<'_>, entries: usize) -> Result<(), CsrError> {
     let RowBounds { start, end, .. } = rows;
     if start.len() != end.len() {
         return Err(CsrError::SpanEnds { row_start: start.len(), row_end: end.len() });
     }
-    let entries = col_idx.len();
     let is_bad = |(&start, &end): (&u64, &u64)| end < start || end > entries as u64;
     if let Some(row) = start.par_iter().zip(end).position_first(is_bad) {
         let (start, end) = (start[row], end[row]);
@@ -53,7 +51,14 @@ pub(super) fn check_spans(rows: RowBounds<'_>, col_idx: &[u32], num_cols: usize)
             false => CsrError::SpanOutOfRange { row, end, entries },
         });
     }
-    check_columns(col_idx, start.len(), num_cols)
+    Ok(())
+}
+
+/// What [`reverse_spans`] found.
+pub(super) struct ReverseSpans {
+    pub start: Vec<u64>,
+    pub end: Vec<u64>,
+    pub col_idx: Vec<u32>,
 }
 
 /// The reverse as spans of the rows sorted by their ends, where it is that: every source stands at most once among the
@@ -61,7 +66,7 @@ pub(super) fn check_spans(rows: RowBounds<'_>, col_idx: &[u32], num_cols: usize)
 ///
 /// Then an entry `p` is seen from the first row that ends behind it to the last one that starts at or before it. So it
 /// is for histories: all that came before, the latest few, windows of time.
-pub(super) fn reverse_spans(rows: RowBounds<'_>, col_idx: &[u32], num_cols: usize) -> Option<Direction> {
+pub(super) fn reverse_spans(rows: RowBounds<'_>, col_idx: &[u32], num_cols: usize) -> Option<ReverseSpans> {
     if col_idx.len() > num_cols {
         return None;
     }
@@ -87,7 +92,7 @@ pub(super) fn reverse_spans(rows: RowBounds<'_>, col_idx: &[u32], num_cols: usiz
         }
         (reverse_start[source as usize], reverse_end[source as usize]) = (first as u64, last as u64);
     }
-    Some(Direction::new(RowBounds::spans(&reverse_start, &reverse_end), &by_end, rows.len()))
+    Some(ReverseSpans { start: reverse_start, end: reverse_end, col_idx: by_end })
 }
 
 #[cfg(test)]

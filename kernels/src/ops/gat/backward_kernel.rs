@@ -2,9 +2,10 @@
 
 use cubecl::prelude::*;
 
+use super::edges::kernel::read_vectors;
 use super::kernel::{
-    GatShape, HeadLayout, PositiveShare, Rules, Score, filled, heads_of_slots, leaky_relu, of_head, read_vectors,
-    score, shared_vectors, zeros,
+    GatShape, HeadLayout, PositiveShare, Rules, Score, filled, heads_of_slots, leaky_relu, of_head, score,
+    shared_vectors, zeros,
 };
 use crate::graph::drop_edge::DropMode;
 use crate::graph::row_schedule::RowSchedule;

@@ -107,25 +107,6 @@ pub(super) fn score(part: &Score, row: usize, h: usize) -> f32 {
     part.values[row * part.columns + part.first + h]
 }
 
-/// Reads the first `len` elements of the vectors from `at` on.
-#[cube]
-pub(super) fn read_vectors<F: Float, N: Size>(
-    values: &Array<Vector<F, N>>,
-    at: usize,
-    to: &mut Array<f32>,
-    #[comptime] len: usize,
-) {
-    let width = N::value();
-    #[unroll]
-    for v in 0..comptime!(len / width) {
-        let vector = Vector::<f32, N>::cast_from(values[at + v]);
-        #[unroll]
-        for k in 0..width {
-            to[v * width + k] = vector[k];
-        }
-    }
-}
-
 #[cube]
 pub(super) fn leaky_relu(z: f32, slope: f32) -> f32 {
     select(z > 0.0f32, z, z * slope)

@@ -1,44 +1,19 @@
 //! `dx = dy w^T`, `dw = x^T dy`, `db` the column sum of `dy`.
 
 use burn::tensor::DType;
+use burn_autodiff::Autodiff;
 use burn_autodiff::checkpoint::{base::Checkpointer, strategy::CheckpointStrategy};
 use burn_autodiff::grads::Gradients;
 use burn_autodiff::ops::{Backward, Ops, OpsKind};
-use burn_autodiff::{Autodiff, NodeId};
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{AutodiffBackend, TensorMetadata};
 
+use super::factors::{Factors, register_factors};
 use super::{Activation, LinearBackend, Products, sum};
 use crate::ops::head::column_sum;
 
 #[derive(Debug)]
 struct Linear;
-
-/// Each of `x` and the weight is kept only for the gradient of the other.
-#[derive(Clone, Debug)]
-pub(super) struct Factors {
-    pub x: Option<NodeId>,
-    pub weight: Option<NodeId>,
-    pub weight_dtype: DType,
-}
-
-/// The gradients of `x` and of the weight, where their nodes are given, from that of their product.
-pub(super) fn register_factors<B: LinearBackend>(
-    [x_node, weight_node]: [Option<NodeId>; 2],
-    saved: Factors,
-    g: FloatTensor<B>,
-    grads: &mut Gradients,
-    checkpointer: &mut Checkpointer,
-) {
-    if let (Some(node), Some(x)) = (weight_node, saved.x) {
-        let x = checkpointer.retrieve_node_output::<FloatTensor<B>>(x);
-        grads.register::<B>(node, B::weight_gradient(x, g.clone(), saved.weight_dtype));
-    }
-    if let (Some(node), Some(weight)) = (x_node, saved.weight) {
-        let weight = checkpointer.retrieve_node_output::<FloatTensor<B>>(weight);
-        grads.register::<B>(node, B::product(g, B::float_transpose(weight)));
-    }
-}
 
 impl<B: LinearBackend> Backward<B, 3> for Linear {
     type State = Factors;

@@ -2,6 +2,7 @@
 
 mod autodiff;
 mod cpu;
+mod factors;
 #[cfg(feature = "cube")]
 mod gram_mma;
 #[cfg(feature = "cube")]

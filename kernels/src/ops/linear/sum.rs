@@ -11,7 +11,7 @@ use burn_autodiff::ops::{Backward, Ops, OpsKind};
 use burn_backend::AutodiffBackend;
 use burn_backend::tensor::FloatTensor;
 
-use super::autodiff::{Factors, register_factors};
+use super::factors::{Factors, register_factors};
 use super::{LinearBackend, Products, linear};
 use crate::ops::combine::{Activation, End, MAX_PARTS, combine};
 use crate::runtime::check;

@@ -91,6 +91,31 @@ pub fn upload_ints<B: Backend, E: Element + Pod>(
     there.unwrap_or_else(|| Tensor::from_data(TensorData::new(written(len, &fill), [len]), options))
 }
 
+/// Uploads positions among entries: as i64 where they are `wide`, else as i32.
+pub(crate) fn int_tensor<B: Backend>(values: &[i64], wide: bool, device: &B::Device) -> IntTensor<B> {
+    converted::<B, i64>(values, wide, device, |value| value)
+}
+
+/// Uploads what `convert` makes of each value: as i64 where they are `wide`, else as i32. As of [`index_tensor`], one
+/// unused element stands for none.
+pub(crate) fn converted<B: Backend, T: Copy + Sync>(
+    values: &[T],
+    wide: bool,
+    device: &B::Device,
+    convert: impl Fn(T) -> i64 + Sync,
+) -> IntTensor<B> {
+    let len = values.len().max(1);
+    let tensor = match wide {
+        true => upload_ints::<B, i64>(len, device, |first, to| {
+            to.iter_mut().zip(&values[first..]).for_each(|(to, &value)| *to = convert(value));
+        }),
+        false => upload_ints::<B, i32>(len, device, |first, to| {
+            to.iter_mut().zip(&values[first..]).for_each(|(to, &value)| *to = convert(value) as i32);
+        }),
+    };
+    tensor.into_primitive()
+}
+
 /// [`upload_ints`] of ids that are there already; an empty list becomes one unused element, as of [`index_tensor`].
 pub(crate) fn large_index_tensor<B: Backend>(values: Vec<i32>, device: &B::Device) -> IntTensor<B> {
     let bytes: &[u8] = bytemuck::cast_slice(&values);

@@ -2,7 +2,6 @@
 
 use cubecl::prelude::*;
 
-use crate::ops::gat::kernel::read_vectors;
 use crate::runtime::args::{Matrix, launch_args};
 
 /// Where the age of an edge comes from.
@@ -207,4 +206,23 @@ pub(crate) fn edge_score<F: Float, P: Int, M: Size>(
         score += inputs.parameters[comptime!(h * shape.columns()) + k] * columns[k];
     }
     score
+}
+
+/// Reads the first `len` elements of the vectors from `at` on.
+#[cube]
+pub(in crate::ops::gat) fn read_vectors<F: Float, N: Size>(
+    values: &Array<Vector<F, N>>,
+    at: usize,
+    to: &mut Array<f32>,
+    #[comptime] len: usize,
+) {
+    let width = N::value();
+    #[unroll]
+    for v in 0..comptime!(len / width) {
+        let vector = Vector::<f32, N>::cast_from(values[at + v]);
+        #[unroll]
+        for k in 0..width {
+            to[v * width + k] = vector[k];
+        }
+    }
 }

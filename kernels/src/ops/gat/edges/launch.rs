@@ -15,7 +15,7 @@ use crate::graph::row_schedule::{padded_bytes, row_launches};
 use crate::ops::dropout::Dropout;
 use crate::ops::gat::backward_kernel::{BackwardInputsArgs, GradientsArgs};
 use crate::ops::gat::kernel::{GatShape, HeadLayout};
-use crate::ops::gat::launch::{PartialLaunch, handed_bytes, in_partial_sums, rules, score, score_target, shape};
+use crate::ops::gat::launch_parts::{PartialLaunch, handed_bytes, in_partial_sums, rules, score, score_target, shape};
 use crate::ops::gat::{GatArgs, GatTargets, arrival_columns};
 use crate::ops::head::column_sums;
 use crate::runtime::args::array;

@@ -6,7 +6,7 @@ use burn::tensor::backend::Backend;
 use burn::tensor::{Slice, TensorMetadata};
 
 use crate::graph::csr::Csr;
-use crate::ops::gat::GatScalars;
+use crate::ops::gat::scalars::GatScalars;
 
 /// [`EdgeTerm`](super::EdgeTerm) as primitives.
 #[derive(Clone, Debug)]

@@ -19,7 +19,7 @@ use crate::graph::row_schedule::{RowLaunch, padded_bytes, row_launches};
 use crate::ops::dropout::Dropout;
 use crate::ops::gat::edges::launch::Carried;
 use crate::ops::gat::kernel::{GatShape, HeadLayout, HeadLayoutLaunch, RulesLaunch};
-use crate::ops::gat::launch::{PartialLaunch, attended, in_partial_sums, rules, shape};
+use crate::ops::gat::launch_parts::{PartialLaunch, attended, in_partial_sums, rules, shape};
 use crate::ops::gat::{GatArgs, GatForward};
 use crate::ops::head::column_sums;
 use crate::runtime::args::array;
