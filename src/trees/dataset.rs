@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 
-use super::binning::{BinMapper, BinRule, MAX_CATEGORY};
+use super::binning::{BinMapper, BinRule, Bins, MAX_CATEGORY};
 use super::counter;
 use super::feature_names::{check_names, default_names};
 use super::matrix::{Matrix, check_columns, check_row_count};
@@ -153,6 +153,19 @@ impl Dataset {
     /// The bins of every feature.
     pub fn mappers(&self) -> &[BinMapper] {
         &self.mappers
+    }
+
+    /// The range or the categories of every feature, as LightGBM writes them.
+    pub(super) fn feature_infos(&self) -> Vec<String> {
+        let info = |mapper: &BinMapper| match &mapper.bins {
+            _ if mapper.num_bin < 2 => "none".to_string(),
+            Bins::Numeric(_) => format!("[{:?}:{:?}]", mapper.range.0, mapper.range.1),
+            Bins::Categorical { of_bin, .. } => {
+                let names: Vec<String> = of_bin.iter().map(|c| c.map_or("-1".into(), |c| c.to_string())).collect();
+                names.join(":")
+            }
+        };
+        self.mappers.iter().map(info).collect()
     }
 
     /// The binned columns.

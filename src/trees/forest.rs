@@ -129,11 +129,7 @@ impl Forest {
         };
         let wanted = |&tree: &usize| tree == 0 || !is_over(params.deadline);
         let trees = (0..params.trees).into_par_iter().filter(wanted).map(one).collect::<Result<_>>()?;
-        Ok(Forest {
-            trees,
-            feature_names: data.names().to_vec(),
-            feature_infos: super::lightgbm_write::feature_infos(data),
-        })
+        Ok(Forest { trees, feature_names: data.names().to_vec(), feature_infos: data.feature_infos() })
     }
 
     /// Number of features.

@@ -2,9 +2,8 @@
 
 use std::fmt::{Debug, Write};
 
-use super::binning::{Bins, Missing};
+use super::binning::Missing;
 use super::booster::Booster;
-use super::dataset::Dataset;
 use super::forest::Forest;
 use super::objective::Objective;
 use super::tree::{Child, Test, Tree};
@@ -49,19 +48,6 @@ impl Forest {
     pub fn to_lightgbm_text(&self) -> String {
         write_model(&self.trees, &self.feature_names, &self.feature_infos, "average_output\n", "rf")
     }
-}
-
-/// The range or the categories of every feature, as LightGBM writes them.
-pub(crate) fn feature_infos(data: &Dataset) -> Vec<String> {
-    let info = |mapper: &super::binning::BinMapper| match &mapper.bins {
-        _ if mapper.num_bin < 2 => "none".to_string(),
-        Bins::Numeric(_) => format!("[{:?}:{:?}]", mapper.range.0, mapper.range.1),
-        Bins::Categorical { of_bin, .. } => {
-            let names: Vec<String> = of_bin.iter().map(|c| c.map_or("-1".into(), |c| c.to_string())).collect();
-            names.join(":")
-        }
-    };
-    data.mappers().iter().map(info).collect()
 }
 
 fn write_model(trees: &[Tree], names: &[String], infos: &[String], objective: &str, boosting: &str) -> String {

@@ -6,6 +6,7 @@
 
 pub mod binning;
 pub mod booster;
+mod booster_params;
 mod check_model;
 pub mod compact;
 pub mod counter;

@@ -3,7 +3,7 @@
 use graphsieve_kernels::{BoostEngine, BoostTargets};
 use rayon::prelude::*;
 
-use super::booster::{BoosterParams, Fit};
+use super::booster_params::{BoosterParams, Fit};
 use super::counter;
 use super::dataset::Dataset;
 use super::device;

@@ -29,6 +29,7 @@
 mod read;
 #[cfg(test)]
 mod tests;
+mod told;
 mod write;
 
 use std::io::{Read, Write};
@@ -36,18 +37,16 @@ use std::io::{Read, Write};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use self::read::Reader;
+use self::read::{HELP, Reader};
 use self::write::columns;
 use super::refuse;
-use super::tree::{Child, Node, Tree};
+use super::tree::Tree;
 use crate::error::Result;
 
 /// What such a file begins with.
 pub(crate) const MAGIC: &[u8; 8] = b"GSTREES\0";
 /// Counted up when the layout changes.
 const VERSION: u32 = 1;
-/// First byte of a column of few different values.
-const FEW: u8 = 16;
 /// More takes longer and gains little.
 const LEVEL: i32 = 6;
 
@@ -55,8 +54,6 @@ const LEVEL: i32 = 6;
 const MAX_RATIO: u64 = 1000;
 /// Its columns become numbers of eight bytes and nodes: together below a gigabyte.
 const HARMLESS_BYTES: u64 = 1 << 25;
-
-const HELP: &str = "the file is damaged or incomplete; copy it again, or train again";
 
 /// A model with its trees apart.
 #[derive(Serialize, Deserialize)]
@@ -124,66 +121,5 @@ pub(crate) fn unpack(bytes: &[u8]) -> Result<Packed> {
     match reader.rest.len() {
         0 => Ok(packed),
         more => Err(bad("end", "nothing after the trees", format!("{more} bytes"))),
-    }
-}
-
-fn zigzag(value: i64) -> u64 {
-    ((value << 1) ^ (value >> 63)) as u64
-}
-
-fn unzigzag(value: u64) -> i64 {
-    (value >> 1) as i64 ^ -((value & 1) as i64)
-}
-
-/// What `value` has more than `told`.
-fn more(value: u64, told: u64) -> u64 {
-    zigzag(value.wrapping_sub(told) as i64)
-}
-
-fn undo_more(more: u64, told: u64) -> u64 {
-    told.wrapping_add(unzigzag(more) as u64)
-}
-
-/// Those of a NaN differ from one kind of CPU to another.
-fn bits(value: f64) -> u64 {
-    if value.is_nan() { 0 } else { value.to_bits() }
-}
-
-/// What the children of a node tell of it, by the numbers of both: value, weight and count.
-struct Told {
-    sides: [(f64, f64, u64); 2],
-}
-
-impl Told {
-    fn of(tree: &Tree, node: &Node) -> Self {
-        let side = |child: Child| match child {
-            Child::Node(at) => {
-                let node = &tree.nodes[at as usize];
-                (node.value, node.weight, node.count)
-            }
-            Child::Leaf(at) => {
-                let leaf = &tree.leaves[at as usize];
-                (leaf.value, leaf.weight, leaf.count)
-            }
-        };
-        Self { sides: [side(node.left), side(node.right)] }
-    }
-
-    fn weight(&self) -> u64 {
-        bits(self.sides[0].1 + self.sides[1].1)
-    }
-
-    fn count(&self) -> u64 {
-        self.sides[0].2.wrapping_add(self.sides[1].2)
-    }
-
-    fn value(&self, weight: f64) -> u64 {
-        let [left, right] = self.sides.map(|(value, weight, _)| value * weight);
-        bits((left + right) / weight)
-    }
-
-    fn gain(&self, value: f64, weight: f64) -> u64 {
-        let [left, right] = self.sides.map(|(value, weight, _)| value * value * weight);
-        bits(left + right - value * value * weight)
     }
 }

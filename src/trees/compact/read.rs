@@ -1,10 +1,12 @@
 //! From columns to trees.
 
-use super::{FEW, HELP, Told, undo_more, unzigzag};
+use super::told::{FEW, Told, undo_more, unzigzag};
 use crate::error::{Error, Result};
 use crate::trees::binning::Missing;
 use crate::trees::refuse;
 use crate::trees::tree::{Child, LeafNode, Node, Test, Tree};
+
+pub(super) const HELP: &str = "the file is damaged or incomplete; copy it again, or train again";
 
 /// What is left to read.
 pub(super) struct Reader<'a> {

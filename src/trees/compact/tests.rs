@@ -1,9 +1,10 @@
 //! Every tree comes back bit for bit, and columns that were changed are refused or read as other trees, without a
 //! panic.
 
+use super::told::{more, undo_more, unzigzag, zigzag};
 use super::*;
 use crate::trees::binning::Missing;
-use crate::trees::tree::{LeafNode, Test};
+use crate::trees::tree::{Child, LeafNode, Node, Test};
 use crate::trees::{BinRule, Dataset, Forest, ForestParams, Matrix};
 
 /// A tree with a set of categories, missing values of all kinds, and numbers that its children do not tell.

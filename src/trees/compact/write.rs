@@ -1,6 +1,6 @@
 //! From trees to columns.
 
-use super::{FEW, Told, more, zigzag};
+use super::told::{FEW, Told, more, zigzag};
 use crate::trees::binning::Missing;
 use crate::trees::tree::{Child, Node, Test, Tree};
 
