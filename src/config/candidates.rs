@@ -3,8 +3,10 @@
 use std::path::Path;
 
 use super::auto::AutoConfig;
-use super::schema::{RunConfig, Stage1Config};
-use crate::error::Result;
+use super::reader::Document;
+use super::schema::RunConfig;
+use super::stages::Stage1Config;
+use crate::error::{Result, nearest_name};
 use crate::splitmix::mix;
 
 const STAGE1: &str = include_str!("../../configs/stage1.toml");
@@ -352,6 +354,25 @@ impl Candidate {
         }
         Ok(own)
     }
+}
+
+/// Refuses what `auto.candidates` of a document names in vain.
+pub(super) fn check_names(document: &Document, names: &[String]) -> Result<()> {
+    const KEY: &str = "auto.candidates";
+    let known: Vec<&str> = Candidate::ALL.iter().map(|candidate| candidate.name).collect();
+    for (at, name) in names.iter().enumerate() {
+        if !known.contains(&name.as_str()) {
+            let help = match nearest_name(name, known.iter().copied()) {
+                Some(near) => format!("there is no candidate \"{name}\"; did you mean \"{near}\"?"),
+                None => format!("there is no candidate \"{name}\"; configs/README.md describes all of them"),
+            };
+            return Err(document.error(KEY, format!("names out of {}", known.join(", ")), help));
+        }
+        if names[..at].contains(name) {
+            return Err(document.error(KEY, "every name once", format!("\"{name}\" is there twice")));
+        }
+    }
+    Ok(())
 }
 
 /// The seed of training number `at` of a tournament with a seed, below 2^63.

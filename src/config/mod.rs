@@ -31,6 +31,8 @@ mod reader;
 mod schema;
 mod sections;
 mod stage3;
+mod stage_file;
+mod stages;
 mod synth;
 mod write;
 
@@ -42,13 +44,14 @@ pub use classify::{
 };
 pub use loader::{Draw, HotBy, LoaderConfig, LoaderMode, Transfer};
 pub use neighbourhood::{NeighbourhoodConfig, Over};
-pub use schema::{PipelineConfig, RunConfig, Stage1Config, Stage2Config};
+pub use schema::{PipelineConfig, RunConfig};
 pub(crate) use sections::embeddings_at;
 pub use sections::*;
 pub use stage3::{
     BoosterConfig, ForestConfig, SharedTreeConfig, Stage3Config, Stage3Data, Stage3Features, TreeClassWeight,
     TreeMetric, TreeModel, TreeObjective,
 };
+pub use stages::{Stage1Config, Stage2Config};
 pub use synth::{PipelineSynth, Preset};
 
 #[cfg(test)]

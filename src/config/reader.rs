@@ -11,7 +11,6 @@ use serde::de::DeserializeOwned;
 use toml::Value as Plain;
 
 use super::document::{COMMAND_LINE, Entry, Table, Value};
-use super::write::unwritable;
 use crate::error::{Error, Result, UnknownName, nearest_name};
 
 /// Tables whose keys are the user's own.
@@ -288,4 +287,14 @@ fn push_keys(tree: &Plain, section: &str, keys: &mut Vec<String>) {
 fn sibling<'k>(known: &'k str, section: &str) -> Option<&'k str> {
     let rest = if section.is_empty() { known } else { known.strip_prefix(section)?.strip_prefix('.')? };
     rest.split('.').next()
+}
+
+pub(super) fn unwritable(error: toml::ser::Error) -> Error {
+    Error::Config {
+        origin: "resolved configuration".into(),
+        key: "one of its values".into(),
+        expected: "what TOML can hold".into(),
+        found: error.to_string(),
+        help: "seeds end at 2^63 - 1 and paths have to be UTF-8".into(),
+    }
 }

@@ -9,10 +9,10 @@ use serde::{Deserialize, Serialize};
 
 use super::auto::AutoConfig;
 use super::classify::ClassifyConfig;
-use super::loader::LoaderConfig;
 use super::ranges::seed;
 use super::sections::*;
 use super::stage3::Stage3Config;
+use super::stages::{Stage1Config, Stage2Config};
 use super::synth::{PipelineSynth, Preset};
 
 /// One run of `graphsieve train`, chosen by the top-level key `task`.
@@ -146,120 +146,6 @@ impl RunConfig {
             RunConfig::Classify(_) => Some(PROBABILITIES_FILE),
             RunConfig::Auto(_) => Some(ENSEMBLE_SCORES_FILE),
             RunConfig::Pipeline(_) => None,
-        }
-    }
-}
-
-/// Settings of the triple-stream graph auto-encoder.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Stage1Config {
-    /// Part of the run directory's name. Default `stage1`.
-    pub name: String,
-    /// Seed of every random choice of the run, 0 to 2^63 - 1. Default 42.
-    #[serde(deserialize_with = "seed")]
-    pub seed: u64,
-    /// `[data]`
-    pub data: Stage1Data,
-    /// `[model]`
-    pub model: Stage1Model,
-    /// `[train]`
-    pub train: TrainConfig,
-    /// `[sampling]`
-    pub sampling: SamplingConfig,
-    /// `[loader]`
-    pub loader: LoaderConfig,
-    /// `[split]`
-    pub split: EdgeSplitConfig,
-    /// `[temperature]`
-    pub temperature: TemperatureConfig,
-    /// `[output]`
-    pub output: OutputConfig,
-}
-
-impl Stage1Config {
-    /// The published settings, on the data directory `data`.
-    pub fn new(data: impl Into<PathBuf>) -> Self {
-        Self {
-            name: "stage1".into(),
-            seed: 42,
-            data: Stage1Data { path: data.into(), window: 1 },
-            model: Stage1Model { hidden: 128, out: 128, edge_weights: false },
-            train: TrainConfig::stage1(),
-            sampling: SamplingConfig::default(),
-            loader: LoaderConfig::default(),
-            split: EdgeSplitConfig::new(42),
-            temperature: TemperatureConfig::default(),
-            output: OutputConfig::default(),
-        }
-    }
-}
-
-/// Settings of the triple-stream graph attention network.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Stage2Config {
-    /// Part of the run directory's name. Default `stage2`.
-    pub name: String,
-    /// Seed of every random choice of the run, 0 to 2^63 - 1. Default 42.
-    #[serde(deserialize_with = "seed")]
-    pub seed: u64,
-    /// `[data]`
-    pub data: Stage2Data,
-    /// `[model]`
-    pub model: Stage2Model,
-    /// `[train]`
-    pub train: TrainConfig,
-    /// `[drop_edge]`
-    pub drop_edge: DropEdgeConfig,
-    /// `[loss]`
-    pub loss: LossConfig,
-    /// `[early_stop]`
-    pub early_stop: EarlyStopConfig,
-    /// `[loader]`
-    pub loader: LoaderConfig,
-    /// `[split]`
-    pub split: LabelSplit,
-    /// `[output]`
-    pub output: OutputConfig,
-}
-
-impl Stage2Config {
-    /// The published settings, on the data directory `data`.
-    pub fn new(data: impl Into<PathBuf>) -> Self {
-        Self {
-            name: "stage2".into(),
-            seed: 42,
-            data: Stage2Data { path: data.into(), window: 1, input: Stage2Input::Embeddings, embeddings: None },
-            model: Stage2Model {
-                hidden: 128,
-                out: 128,
-                negative_slope: 0.2,
-                heads: 1,
-                recompute: false,
-                own: OwnTransform::Auto,
-                pieces: 0,
-                edge_values: false,
-                time_encoding: TimeEncodingKind::None,
-                time_frequencies: 8,
-                dropout: 0.0,
-                residual: false,
-                gate: false,
-                norm: Norm::None,
-                jump: Jump::None,
-                labels: false,
-                label_rate: 0.65,
-            },
-            train: TrainConfig::stage2(),
-            drop_edge: DropEdgeConfig { rate: 0.85 },
-            loss: LossConfig {
-                positive_weight: Some(1.0),
-                focal_gamma: 0.0,
-                lambda_unsup: 0.5,
-                samples_per_relation: 5_000,
-            },
-            early_stop: EarlyStopConfig::default(),
-            loader: LoaderConfig::default(),
-            split: LabelSplit::new(42),
-            output: OutputConfig::default(),
         }
     }
 }

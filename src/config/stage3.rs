@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::document::Table;
-use super::load::{STAGE2, stage_document, stage2};
 use super::neighbourhood::NeighbourhoodConfig;
 use super::ranges::*;
 use super::reader::{Document, MAX_NAME, Unread, Variant};
-use super::schema::Stage2Config;
 use super::sections::{LabelSplit, OutputConfig, RankingMetric, Stage2Input, embeddings_at};
+use super::stage_file::{STAGE2, stage_document};
+use super::stages::{Stage2Config, stage2};
 use crate::error::Result;
 
 /// Settings of a booster or a forest on graph features.

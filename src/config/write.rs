@@ -3,8 +3,9 @@
 use serde::Serialize;
 use toml::{Table, Value};
 
+use super::reader::unwritable;
 use super::schema::RunConfig;
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 /// Keys of a stage that repeat what the file around it says itself.
 const SHARED: [&str; 3] = ["name", "seed", "output"];
@@ -68,14 +69,4 @@ fn push_line(text: &mut String, key: &str, value: &Value) -> Result<()> {
     value.serialize(toml::ser::ValueSerializer::new(&mut written)).map_err(unwritable)?;
     text.push_str(&format!("{key} = {written}\n"));
     Ok(())
-}
-
-pub(super) fn unwritable(error: toml::ser::Error) -> Error {
-    Error::Config {
-        origin: "resolved configuration".into(),
-        key: "one of its values".into(),
-        expected: "what TOML can hold".into(),
-        found: error.to_string(),
-        help: "seeds end at 2^63 - 1 and paths have to be UTF-8".into(),
-    }
 }
