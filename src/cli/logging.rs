@@ -9,7 +9,6 @@ use log::kv::{Error, Key, Value as Known, VisitSource};
 use log::{LevelFilter, Log, Metadata, Record};
 use serde_json::{Map, Value};
 
-use super::Cli;
 use crate::run::log_line::{Level, LogLine};
 
 /// How lines on stderr look.
@@ -84,13 +83,9 @@ pub(super) fn plain(text: &str) -> String {
 }
 
 /// From here on records are shown as the command line wants; a logger that somebody else has set stays.
-pub(super) fn start(cli: &Cli) {
-    if log::set_boxed_logger(Box::new(Stderr(cli.log_format))).is_ok() {
-        log::set_max_level(match (cli.quiet, cli.verbose) {
-            (true, _) => LevelFilter::Warn,
-            (_, true) => LevelFilter::Debug,
-            _ => LevelFilter::Info,
-        });
+pub(super) fn start(format: LogFormat, most: LevelFilter) {
+    if log::set_boxed_logger(Box::new(Stderr(format))).is_ok() {
+        log::set_max_level(most);
     }
 }
 

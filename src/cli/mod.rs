@@ -30,6 +30,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use log::LevelFilter;
 use serde::Serialize;
 
 use crate::backend::{self, Device};
@@ -91,7 +92,12 @@ enum Command {
 /// What the command reports; [`Error::exit_code`] is the exit status.
 pub fn run(cli: Cli) -> Result<()> {
     let console = Console { quiet: cli.quiet, format: cli.log_format };
-    logging::start(&cli);
+    let most = match (cli.quiet, cli.verbose) {
+        (true, _) => LevelFilter::Warn,
+        (_, true) => LevelFilter::Debug,
+        _ => LevelFilter::Info,
+    };
+    logging::start(cli.log_format, most);
     timed("the command", || run_command(cli.command, console))
 }
 

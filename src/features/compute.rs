@@ -9,7 +9,7 @@ use rayon::prelude::*;
 use super::columns::Block;
 use super::operator::{Known, Operator, wide};
 use super::plan::Neighbourhood;
-use super::table::FeatureTable;
+use super::table::{FeatureTable, Piece};
 use super::view::View;
 use super::wavelets::coefficients;
 use crate::error::{Error, Result};
@@ -29,17 +29,6 @@ impl Default for Execution {
     fn default() -> Self {
         Self { dtype: DType::F32, columns: 16 }
     }
-}
-
-/// Some columns of all nodes.
-#[derive(Debug)]
-pub struct Piece {
-    /// Number of the first column.
-    pub first: usize,
-    /// Number of columns.
-    pub width: usize,
-    /// `[nodes, width]`, row-major: finite, or NaN for what is missing.
-    pub values: Vec<f32>,
 }
 
 impl Neighbourhood<'_> {

@@ -70,9 +70,9 @@ mod wavelets;
 
 pub use crate::config::{NeighbourhoodConfig, Over};
 pub use columns::{Block, Column};
-pub use compute::{Execution, Piece};
+pub use compute::Execution;
 pub use edge_values::IncidentValues;
 pub use label_share::{FoldedLabel, label_shares};
 pub use plan::Neighbourhood;
-pub use table::FeatureTable;
+pub use table::{FeatureTable, Piece};
 pub(crate) use wavelets::coefficients;

@@ -6,9 +6,19 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use super::columns::{Block, Column};
-use super::compute::Piece;
 use crate::error::{Error, Result};
 use crate::graph::{FeatureValues, Features, Spill};
+
+/// Some columns of all nodes.
+#[derive(Debug)]
+pub struct Piece {
+    /// Number of the first column.
+    pub first: usize,
+    /// Number of columns.
+    pub width: usize,
+    /// `[nodes, width]`, row-major: finite, or NaN for what is missing.
+    pub values: Vec<f32>,
+}
 
 /// Features of all nodes in f32, with the names and blocks of the columns.
 ///

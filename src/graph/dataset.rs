@@ -133,7 +133,9 @@ impl Dataset {
     fn read(dir: &Path, edges: EdgeReading) -> Result<Self> {
         let metadata = fs::metadata(dir).map_err(|source| Error::io(dir, "open", source))?;
         if metadata.is_file() && dir.extension().is_some_and(|extension| extension == npz::EXTENSION) {
-            return npz::read(dir, edges);
+            let (graph, features, classes, notes) = npz::read(dir, edges)?;
+            let labels = classes.binary();
+            return Ok(Self { classes: Some(classes), notes, ..Self::new(graph, Some(features), labels, None) });
         }
         if !metadata.is_dir() {
             return Err(Error::io(dir, "open", io::ErrorKind::NotADirectory.into()));

@@ -9,11 +9,11 @@ use half::f16;
 use half::slice::HalfFloatSliceExt;
 use memmap2::Mmap;
 use ndarray::ArrayView2;
+use rayon::prelude::*;
 
 use super::array::let_go;
 use super::formats::{map_file, write_new};
 use super::manifest::FeatureType;
-use super::npy::first_non_finite;
 use crate::error::{Error, Result};
 
 /// Node features `[num_rows, dim]`, row-major; row = global node id. Clones share the values.
@@ -318,4 +318,13 @@ fn wrong_length(path: &Path, [rows, dim]: [usize; 2], dtype: FeatureType, found:
     let expected = rows as u128 * dim as u128 * width as u128;
     let expected = format!("{expected} bytes: {rows} nodes x {dim} columns x {width} bytes ({name})");
     Error::format(path, "file length", expected, format!("{found} bytes"), help)
+}
+
+/// Index of the first value for which `bad` holds; searched in parallel, branch-free inside a block.
+pub(crate) fn first_non_finite<T: Copy + Sync>(values: &[T], bad: impl Fn(T) -> bool + Sync) -> Option<usize> {
+    const BLOCK: usize = 1 << 14;
+    values.par_chunks(BLOCK).enumerate().find_map_first(|(block, chunk)| {
+        let any = chunk.iter().fold(false, |any, &value| any | bad(value));
+        any.then(|| chunk.iter().position(|&value| bad(value))).flatten().map(|at| block * BLOCK + at)
+    })
 }

@@ -102,6 +102,7 @@ pub(crate) use disk::{ArrayWriter, Record, Sorter};
 pub use edge_values::{EdgeColumns, EdgeMatrix, EdgeValues, MAX_EDGE_COLUMNS, MAX_EDGE_WEIGHT, Values, missing_flags};
 pub use ends::Ends;
 pub use events::Events;
+pub(crate) use features::first_non_finite;
 pub use features::{FeatureValues, Features};
 pub use filling::{FILLING_FILE, Filling};
 pub use formats::atomic_write;

@@ -10,7 +10,7 @@ use ndarray_npy::{ViewNpyExt, WritableElement, WriteNpyExt};
 use rayon::prelude::*;
 
 use super::digest::Digesting;
-use super::features::Features;
+use super::features::{Features, first_non_finite};
 use super::formats::{atomic_write, map_file};
 use crate::error::{Error, Result};
 
@@ -109,15 +109,6 @@ where
 pub(crate) fn view_npy<'a, A: ViewNpyExt<'a>>(bytes: &'a [u8]) -> std::result::Result<A, String> {
     header_of(bytes)?;
     A::view_npy(bytes).map_err(|fault| fault.to_string())
-}
-
-/// Index of the first value for which `bad` holds; searched in parallel, branch-free inside a block.
-pub(crate) fn first_non_finite<T: Copy + Sync>(values: &[T], bad: impl Fn(T) -> bool + Sync) -> Option<usize> {
-    const BLOCK: usize = 1 << 14;
-    values.par_chunks(BLOCK).enumerate().find_map_first(|(block, chunk)| {
-        let any = chunk.iter().fold(false, |any, &value| any | bad(value));
-        any.then(|| chunk.iter().position(|&value| bad(value))).flatten().map(|at| block * BLOCK + at)
-    })
 }
 
 /// Rows and columns of a `.npy` file.

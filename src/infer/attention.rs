@@ -7,9 +7,9 @@ use burn::tensor::Tensor;
 use graphsieve_kernels::GraphBackend;
 use ndarray::Array2;
 
-use super::label_input::{beside, by_passes};
-use super::layerwise::HostScored;
+use super::label_input::{HostScored, beside, by_passes};
 use super::two_layers::TwoLayers;
+pub use super::two_layers::by_type;
 use crate::config::{EMBEDDINGS_FILE, OwnTransform, Stage2Config, Stage2Data, Stage2Input, Stage2Model};
 use crate::error::{Error, Result};
 use crate::graph::{Dataset, Features, Filling, HeteroGraph, NodeType, Spill};
@@ -114,15 +114,6 @@ pub fn target_scores<B: GraphBackend>(
         }
     }
     Ok(HostScored { scores, embeddings: Features::from_f32(rows, targets.len(), width) })
-}
-
-/// Nodes in ascending order of their global ids by type, numbered within it.
-pub fn by_type(types: &[NodeType], nodes: &[u32]) -> Vec<Vec<u32>> {
-    let of_type = |t: &NodeType| {
-        let [first, end] = [t.offset, t.offset + t.count].map(|id| nodes.partition_point(|&node| (node as usize) < id));
-        nodes[first..end].iter().map(|&node| node - t.offset as u32).collect()
-    };
-    types.iter().map(of_type).collect()
 }
 
 /// What `scored` makes of the input `x` with labels that are `known` beside it, where there are any: in as many passes

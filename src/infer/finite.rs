@@ -4,7 +4,7 @@
 use rayon::prelude::*;
 
 use crate::error::{Error, Result};
-use crate::graph::npy::first_non_finite;
+use crate::graph::first_non_finite;
 use crate::graph::{Dataset, Features};
 use crate::live::Part;
 

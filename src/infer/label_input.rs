@@ -3,10 +3,17 @@
 use burn::tensor::backend::Backend;
 use burn::tensor::{Tensor, TensorData};
 
-use super::layerwise::HostScored;
 use crate::error::Result;
 use crate::graph::{Features, Spill};
 use crate::run::known_labels::{KnownLabels, LABEL_COLUMNS, Seen};
+
+/// Scores of every node, by global id, and the refined embeddings.
+pub struct HostScored {
+    /// In [0, 1]; higher is more anomalous. NaN where the network overflows.
+    pub scores: Vec<f32>,
+    /// `[nodes, width]` in f32; without columns where they were not asked for.
+    pub embeddings: Features,
+}
 
 /// Rows of every type with columns of labels behind theirs.
 ///

@@ -8,6 +8,7 @@ use burn::tensor::{DType, Tensor, TensorData};
 use graphsieve_kernels::{Communicator, GraphBackend};
 use rayon::prelude::*;
 
+pub use super::label_input::HostScored;
 use super::label_input::by_passes;
 use crate::error::Result;
 use crate::graph::{Features, HeteroGraph, MatrixWriter, Spill};
@@ -30,14 +31,6 @@ const STEP_ROWS: usize = 1 << 16;
 
 /// Numbers that ranks tell each other at a time.
 const EXCHANGED: usize = 1 << 24;
-
-/// Scores of every node, by global id, and the refined embeddings.
-pub struct HostScored {
-    /// In [0, 1]; higher is more anomalous. NaN where the network overflows.
-    pub scores: Vec<f32>,
-    /// `[nodes, width]` in f32; without columns where they were not asked for.
-    pub embeddings: Features,
-}
 
 /// A model with the device that it is on.
 pub type Replica<M, D> = (M, D);

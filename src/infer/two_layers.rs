@@ -3,7 +3,6 @@
 use burn::tensor::{DType, Tensor};
 use graphsieve_kernels::{GraphBackend, NodeSet};
 
-use super::attention::by_type;
 use crate::error::Result;
 use crate::graph::{Features, NodeType};
 use crate::live::{Layer, MadeRows, Part};
@@ -83,4 +82,13 @@ impl<'a> TwoLayers<'a> {
         };
         ReceptiveField { levels: [vec![None; self.types().len()], sets(hidden), sets(wanted)] }
     }
+}
+
+/// Nodes in ascending order of their global ids by type, numbered within it.
+pub fn by_type(types: &[NodeType], nodes: &[u32]) -> Vec<Vec<u32>> {
+    let of_type = |t: &NodeType| {
+        let [first, end] = [t.offset, t.offset + t.count].map(|id| nodes.partition_point(|&node| (node as usize) < id));
+        nodes[first..end].iter().map(|&node| node - t.offset as u32).collect()
+    };
+    types.iter().map(of_type).collect()
 }

@@ -10,6 +10,17 @@ use serde::Serialize;
 use crate::graph::{Ages, HeteroGraph};
 use crate::nn::{Block, KeptRows, RelationEdges, ages_between};
 
+/// Seeds of a batch.
+#[derive(Clone, Debug)]
+pub struct Job<P = ()> {
+    /// Number of the batch: what is drawn depends on it.
+    pub number: u64,
+    /// `[type]`: distinct nodes, numbered within their type.
+    pub seeds: Vec<Vec<u32>>,
+    /// What the batch brings along.
+    pub payload: P,
+}
+
 /// Where the feature rows of a batch came from, and what else there is to count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct BatchStats {

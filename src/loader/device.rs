@@ -9,10 +9,10 @@ use graphsieve_kernels::{
     SampleBackend, SampleRelation, SampleRows, SampleValues, SampleWeights, upload_together,
 };
 
-use super::batch::{Batch, BatchNodes, BatchStats, BlockShape, NodesAt};
+use super::batch::{Batch, BatchNodes, BatchStats, BlockShape, Job, NodesAt};
 use super::config::{DropRule, LoaderOptions};
 use super::features::{Deliveries, FeatureBuffers, Windows};
-use super::pipeline::{Job, Prepared, guarded};
+use super::guarded::guarded;
 use super::placement::Placement;
 use super::store::FeatureStore;
 use crate::error::{Error, Result};
@@ -202,8 +202,8 @@ impl<B: GraphBackend> OnDevice<B> {
         Ok((sample, Some(listed)))
     }
 
-    /// Makes batches of all jobs, one at a time, until nobody wants more.
-    pub fn work<P>(mut self, from: &Receiver<Result<Job<P>>>, to: &SyncSender<Result<Prepared<B, P>>>) {
+    /// Makes batches of all jobs, one at a time, until `hand_on` says that nobody wants more.
+    pub fn work<P>(mut self, from: &Receiver<Result<Job<P>>>, hand_on: impl Fn(Result<Handed<B, P>>) -> bool) {
         while let Ok(job) = from.recv() {
             let (taken, copies) = sync_channel(1);
             let made = job.and_then(|Job { number, seeds, payload }| {
@@ -211,7 +211,7 @@ impl<B: GraphBackend> OnDevice<B> {
                 Ok(Handed { number, sample, listed, taken, payload })
             });
             let sample = made.as_ref().ok().map(|made| made.sample.clone());
-            if to.send(made.map(Prepared::Device)).is_err() || sample.is_none() {
+            if !hand_on(made) || sample.is_none() {
                 return;
             }
             let Ok(copy) = copies.recv() else { return };

@@ -1,7 +1,5 @@
 //! The threads of a loader.
 
-use std::any::Any;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvError, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
@@ -10,29 +8,19 @@ use std::time::{Duration, Instant};
 use burn::tensor::{Int, Tensor};
 use graphsieve_kernels::{Age, Communicator, GraphBackend, NodeSet, SampleBackend, upload_together};
 
-use super::batch::{Batch, BatchNodes, BatchStats, BlockShape, NodesAt};
+use super::batch::{Batch, BatchNodes, BatchStats, BlockShape, Job, NodesAt};
 use super::config::{DropRule, LoaderOptions};
 use super::device::{Handed, OnDevice};
 use super::features::{Deliveries, FeatureBuffers, Windows};
+use super::guarded::{guarded, panicked};
 use super::levels::{self, LevelTimes, PreparedLayer};
 use super::placement::Placement;
 use super::store::FeatureStore;
 use super::window::Update;
-use crate::error::{Error, Result, panic_text};
+use crate::error::{Error, Result};
 use crate::graph::HeteroGraph;
 use crate::nn::{KeptRows, edge_ages, edge_values, node_times};
 use crate::sampler::{EdgePlace, MiniBatch, NeighbourSampler, SampleScratch};
-
-/// Seeds of a batch.
-#[derive(Clone, Debug)]
-pub struct Job<P = ()> {
-    /// Number of the batch: what is drawn depends on it.
-    pub number: u64,
-    /// `[type]`: distinct nodes, numbered within their type.
-    pub seeds: Vec<Vec<u32>>,
-    /// What the batch brings along.
-    pub payload: P,
-}
 
 /// Loads batches: an iterator that samples and gathers ahead on threads of its own.
 ///
@@ -141,7 +129,7 @@ impl<B: GraphBackend, P: Send + 'static> Loader<B, P> {
             let (from_device, results) = turns(1);
             let mut ends = seeds.channels.drain(..).zip(from_device.channels);
             let (seeds, made) = ends.next().unwrap_or_else(|| unreachable!("one channel was made"));
-            let work = move || on_device.work(&seeds, &made);
+            let work = move || on_device.work(&seeds, |batch| made.send(batch.map(Prepared::Device)).is_ok());
             (vec![thread::spawn(move || deal(&mut jobs, to_sample)), thread::spawn(work)], results)
         };
         let (stats, waited) = (BatchStats::default(), Duration::ZERO);
@@ -440,25 +428,4 @@ fn finish<B: GraphBackend, P>(
         edges: batch.num_edges(),
         payload,
     })
-}
-
-/// What `work` says; an error and a panic name `place`.
-pub(super) fn guarded<T>(place: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
-    match catch_unwind(AssertUnwindSafe(work)) {
-        Ok(Ok(value)) => Ok(value),
-        Ok(Err(Error::Data { what, expected, found, help })) => {
-            Err(Error::Data { what: format!("{place}: {what}"), expected, found, help })
-        }
-        Ok(Err(other)) => Err(other),
-        Err(panic) => Err(panicked(&format!("loader, {place}"), &*panic)),
-    }
-}
-
-fn panicked(what: &str, panic: &(dyn Any + Send)) -> Error {
-    Error::Data {
-        what: what.into(),
-        expected: "a thread that goes on".into(),
-        found: format!("one that panicked: {}", panic_text(panic).unwrap_or("no message")),
-        help: "resume the run from its last checkpoint, and report the message if it comes back".into(),
-    }
 }

@@ -5,6 +5,7 @@ mod connections;
 mod edge_inputs;
 mod edge_values;
 mod in_chunks;
+mod pass;
 mod pieces;
 mod scores;
 
@@ -12,8 +13,8 @@ use burn::module::{Module, Param};
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use graphsieve_kernels::{
-    Activation, DropEdge, Dropout, GatConfig, GraphBackend, Part, ScoreColumns, attend, attend_inputs, combine,
-    combine_products, dropout, gat, linear, row_dots,
+    Activation, GraphBackend, Part, ScoreColumns, attend, attend_inputs, combine, combine_products, gat, linear,
+    row_dots,
 };
 use serde::{Deserialize, Serialize};
 
@@ -25,13 +26,14 @@ pub(crate) use self::connections::{gate_name, norm_names};
 pub use self::edge_inputs::{EdgeInput, edge_inputs, graph_with_edges, inputs_for, read_edges, reads_ages, time_input};
 pub(super) use self::edge_values::EdgeLayer;
 pub(crate) use self::edge_values::edge_names;
+pub use self::pass::{EpochDrop, Pass, PassDropout};
 pub(crate) use self::pieces::BOUNDS_NAME;
 pub use self::pieces::PieceInput;
 use self::pieces::Pieces;
 pub use self::scores::Frozen;
-use self::scores::{AllScores, FrozenLayer};
+use self::scores::{AllScores, FrozenLayer, Source};
 use super::crossing::{AtHand, LayerRows, blank, in_turn};
-use super::device_graph::{DeviceGraph, DeviceRelation};
+use super::device_graph::DeviceGraph;
 use super::parameters::{Export, Init, Parameters};
 use super::receptive_field::ReceptiveField;
 use crate::config::Jump;
@@ -115,39 +117,6 @@ impl AttentionSpec {
     }
 }
 
-/// What distinguishes one pass from another.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Pass {
-    /// DropEdge of a training pass.
-    pub drop_edge: Option<EpochDrop>,
-    /// Destination rows that a layer computes at a time: bounds the memory of everything that is not the result of a
-    /// layer. The result does not depend on it.
-    pub chunk_rows: Option<usize>,
-    /// Whether the backward pass repeats the attention instead of keeping it: less memory, more time, same gradient.
-    pub recompute: bool,
-    /// Dropout of a training pass.
-    pub dropout: Option<PassDropout>,
-}
-
-/// Dropout of the results of layers in one step of a training.
-#[derive(Clone, Copy, Debug)]
-pub struct PassDropout {
-    /// Share of values to drop, in [0, 1).
-    pub rate: f64,
-    pub seed: u64,
-    /// Epoch, and mini-batch of it.
-    pub step: [u32; 2],
-}
-
-/// DropEdge of one epoch.
-#[derive(Clone, Copy, Debug)]
-pub struct EpochDrop {
-    /// Share of edges to drop, in [0, 1).
-    pub rate: f64,
-    pub seed: u64,
-    pub epoch: u32,
-}
-
 /// Two layers of relation-wise attention and a linear head.
 ///
 /// For every stream `r`, `Wh = W_r h`; for every relation of the stream, attention over the in-neighbours (see
@@ -224,6 +193,11 @@ struct StreamAttention<B: Backend> {
 }
 
 impl<B: GraphBackend> AttentionLayer<B> {
+    /// What the scores of attention over `source` are read from.
+    fn scores<'s>(&self, source: &'s Source<'s, B>, heads: usize) -> AllScores<'s, B> {
+        AllScores::new(self.streams.len(), source, heads, |stream| self.streams[stream].score_vectors(heads))
+    }
+
     /// What the transform of the nodes of a type themselves reads of their rows.
     fn of_itself(&self, node_type: usize, rows: Tensor<B, 2>) -> Tensor<B, 2> {
         match (&self.pieces, self.own.get(node_type)) {
@@ -311,45 +285,30 @@ pub(crate) fn own_weight(layer: usize, node_type: &str) -> String {
     format!("gat{}.W_self_{node_type}.weight", layer + 1)
 }
 
-impl PassDropout {
-    /// The result of layer `layer`, counted from 0, at a node type, from row `first` on.
-    fn of_result<B: GraphBackend>(self, h: Tensor<B, 2>, layer: usize, node_type: usize, first: usize) -> Tensor<B, 2> {
-        let [epoch, part] = self.step;
-        match Dropout::new(self.rate, self.seed, epoch, layer as u32 | (node_type as u32) << 16, part) {
-            Some(drop) if h.dims()[0] > 0 => dropout(h, &drop.with_bases(first as u32, 0)),
-            _ => h,
-        }
-    }
-}
-
-impl Pass {
-    /// The edges that layer `layer` drops from a relation.
-    pub fn drop_of<B: Backend>(
-        &self,
-        graph: &DeviceGraph<B>,
-        layer: usize,
-        relation: &DeviceRelation<B>,
-    ) -> Option<DropEdge> {
-        let drop = self.drop_edge?;
-        let base = |t: usize| graph.node_types[t].offset as u32;
-        DropEdge::new(drop.rate, drop.seed, drop.epoch, layer as u32, relation.id as u32)
-            .map(|key| key.with_bases(base(relation.dst), base(relation.src)))
-    }
-}
-
 /// Whether a layer adds neighbours up before it projects them. The sum gathers rows of the input's width then, and no
 /// gradient flows to the neighbours where these are data.
 pub(crate) fn projects_last(heads: usize, input: usize, width: usize) -> bool {
     heads == 1 && input <= 2 * width
 }
 
-/// What a layer reads.
-struct Source<'a, B: Backend> {
-    block: &'a Block<B>,
-    /// The rows before the layer.
-    h: &'a dyn LayerRows<B>,
-    pass: Pass,
-    frozen: Option<&'a FrozenLayer<B>>,
+impl<B: GraphBackend> StreamAttention<B> {
+    /// What the attention vectors mean for an input row, `W_h a_h` for every head: those of the destinations first.
+    fn score_vectors(&self, heads: usize) -> Tensor<B, 2> {
+        let weight = self.projection.val();
+        let own = weight.dims()[1] / heads;
+        let attention = self.attention.val().reshape([2 * heads, own]);
+        if heads == 1 {
+            return linear(attention, weight.transpose(), None);
+        }
+        let of = |role: usize, head: usize| {
+            let weight = weight.clone().narrow(1, head * own, own);
+            linear(attention.clone().narrow(0, role * heads + head, 1), weight.transpose(), None)
+        };
+        Tensor::cat(
+            (0..2).flat_map(|role| (0..heads).map(move |head| (role, head))).map(|(r, h)| of(r, h)).collect(),
+            0,
+        )
+    }
 }
 
 /// Rows of types under the weight of a stream, and the halves of its attention vector.
@@ -358,21 +317,6 @@ struct Projected<B: Backend> {
     weight: Tensor<B, 2>,
     attention: [Tensor<B, 2>; 2],
     rows: Vec<Option<Tensor<B, 2>>>,
-}
-
-impl<B: GraphBackend> Source<'_, B> {
-    fn config(&self, edges: &RelationEdges<B>, negative_slope: f32) -> GatConfig {
-        GatConfig { negative_slope, drop_edge: edges.drop_edge, recompute: self.pass.recompute, ..GatConfig::default() }
-    }
-
-    /// Rows of the destinations out of `rows` before the layer. Attention over data looks destinations up by their
-    /// number in a whole graph.
-    fn of_destinations(&self, node_type: usize, rows: Tensor<B, 2>) -> Tensor<B, 2> {
-        match self.block.reads_data && self.block.is_restricted() {
-            true => rows,
-            false => self.block.destinations(node_type, rows),
-        }
-    }
 }
 
 impl<B: GraphBackend> TripleStreamGat<B> {
@@ -425,6 +369,30 @@ impl<B: GraphBackend> TripleStreamGat<B> {
         self.rows_of(layer, &Source { block, h, pass, frozen: None }, done);
     }
 
+    /// What [`layer_frozen`](Self::layer_frozen) reads, for graphs into whose types so many streams lead.
+    pub fn freeze(&self, streams_into: &[usize]) -> Frozen<B> {
+        let of_layer = |layer: &AttentionLayer<B>| FrozenLayer {
+            vectors: layer.streams.iter().map(|stream| stream.score_vectors(self.heads)).collect(),
+            own: streams_into.iter().enumerate().map(|(t, &streams)| self.own_of(layer, t, streams)).collect(),
+        };
+        Frozen { layers: self.layers.iter().map(of_layer).collect() }
+    }
+
+    /// What a layer, counted from 0, makes of `h` in a pass of [`embed`](Self::embed) that drops nothing, to the bit.
+    pub fn layer_frozen(
+        &self,
+        frozen: &Frozen<B>,
+        layer: usize,
+        (graph, field): (&DeviceGraph<B>, &ReceptiveField<B>),
+        h: &[Tensor<B, 2>],
+    ) -> Vec<Tensor<B, 2>> {
+        let block = &field.block(graph, layer, |_| None);
+        let mut results = Vec::with_capacity(h.len());
+        let source = Source { block, h: &AtHand(h), pass: Pass::default(), frozen: Some(&frozen.layers[layer]) };
+        self.rows_of(layer, &source, |_, result| results.push(result));
+        results
+    }
+
     fn rows_of(&self, layer: usize, source: &Source<'_, B>, mut done: impl FnMut(usize, Tensor<B, 2>)) {
         let Source { block, h, pass, .. } = *source;
         self.layer_results(&self.layers[layer], source, &mut |t, mut result| {
@@ -449,7 +417,7 @@ impl<B: GraphBackend> TripleStreamGat<B> {
             return self.layer_in_chunks(layer, source, chunk_rows, done);
         }
         let [input, width] = layer.streams[0].projection.val().dims();
-        let scores = projects_last(self.heads, input, width).then(|| AllScores::new(layer, source, self.heads));
+        let scores = projects_last(self.heads, input, width).then(|| layer.scores(source, self.heads));
         let (mut edges, mut projected) = (h.edges(block), None);
         if scores.is_none() {
             // Those of one stream need the same projections.

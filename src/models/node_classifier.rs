@@ -20,7 +20,7 @@ pub use self::divided::ClassifierPart;
 pub use self::edge_cut::EdgeCut;
 use self::own::Own;
 pub use self::spec::{AttentionShape, ClassifierSpec, RelationShape};
-use self::typed::TypedLayer;
+use self::typed::{TypedLayer, gat_config};
 use self::wavelets::WaveletLayer;
 use super::attention::EdgeLayer;
 use super::device_graph::DeviceGraph;
@@ -31,7 +31,7 @@ use super::parameters::{Export, Parameters};
 use crate::config::LayerKind;
 use crate::error::Result;
 use crate::metrics::log_sum_exp;
-use crate::nn::{Block, GatConv, GatConvConfig, GcnConv, GcnConvConfig, TrainingPass};
+use crate::nn::{Block, GatConv, GcnConv, GcnConvConfig, TrainingPass};
 
 /// Class probabilities of rows of logits: `exp(z_c) / sum exp(z)`.
 pub fn probabilities(logits: &[f32], classes: usize) -> Vec<f32> {
@@ -330,14 +330,6 @@ impl<B: GraphBackend> NodeClassifier<B> {
         };
         combine(vec![y], None, 1.0, activation)
     }
-}
-
-/// Averaged heads have the width of the result each, concatenated ones share it.
-fn gat_config(shape: AttentionShape, [input, output]: [usize; 2], last: bool) -> GatConvConfig {
-    let heads = if last { shape.out_heads } else { shape.heads };
-    let channels = if last { output } else { output / heads };
-    let config = GatConvConfig::new(input, channels).with_heads(heads).with_concat(!last);
-    config.with_negative_slope(shape.negative_slope).with_attention_dropout(shape.dropout)
 }
 
 /// The rows of all types that have some, as one matrix.

@@ -251,7 +251,9 @@ mod tests {
     use ndarray_npy::WriteNpyExt;
 
     use super::*;
-    use crate::graph::write_npy_f32;
+    use crate::config::RankingMetric;
+    use crate::graph::{Events, write_npy_f32};
+    use crate::run::ranked::Ranked;
 
     fn graph() -> HeteroGraph {
         let types = [("user", 4), ("product", 3), ("seller", 1)];
@@ -322,5 +324,24 @@ mod tests {
             std::fs::write(&path, &bytes[..length]).unwrap();
             assert!(fault(9).contains("array"), "{length} bytes");
         }
+    }
+
+    #[test]
+    fn the_figures_of_a_report_are_those_of_its_scores() {
+        // Two cards and three payments on one day, of which the last is a fraud.
+        let graph = HeteroGraph::new(vec![("card".into(), 2), ("payment".into(), 3)], Vec::new()).unwrap();
+        let time = vec![Events::NO_TIME, Events::NO_TIME, 10, 20, 30];
+        let alert = Some(vec![Events::NO_NODE, Events::NO_NODE, 0, 0, 1]);
+        let amount = Some(vec![0.0, 0.0, 5.0, 5.0, 7.0]);
+        let events = Some(Events { known: time.clone(), time, amount, value: None, alert });
+        let data = Dataset { events, ..Dataset::new(graph, None, None, None) };
+        let entries = [(4, 1), (2, 0), (3, 0)];
+        let ranked = Ranked::of(&[0.5, 0.9, 0.1], &[1, 0, 0], &LabelledEvents::of(&data, &entries)).unwrap();
+        let by_node = [0.0, 0.0, 0.9, 0.1, 0.5];
+        assert_eq!(Ranked::from(&report(&by_node, &data, &entries, 0.5).unwrap()), ranked);
+        // Of two cards both are looked at, and one has the fraud.
+        let by = |metric| ranked.by(metric);
+        assert_eq!((by(RankingMetric::Alerts), by(RankingMetric::Stopped)), (Some(0.5), Some(1.0)));
+        assert_eq!((by(RankingMetric::Auroc), by(RankingMetric::AveragePrecision)), (Some(0.5), Some(0.5)));
     }
 }

@@ -151,19 +151,4 @@ mod tests {
         refused(&timeless, &entries, RankingMetric::Alerts, "time = ");
         refused(&timeless, &entries, RankingMetric::Stopped, "amount = ");
     }
-
-    #[test]
-    fn the_figures_of_scores_are_those_of_their_report() {
-        let data = dataset(Some(vec![0.0, 0.0, 5.0, 5.0, 7.0]));
-        let entries = [(4, 1), (2, 0), (3, 0)];
-        let scores = [0.5, 0.9, 0.1];
-        let ranked = Ranked::of(&scores, &[1, 0, 0], &LabelledEvents::of(&data, &entries)).unwrap();
-        let by_node = [0.0, 0.0, 0.9, 0.1, 0.5];
-        let report = crate::run::evaluation::report(&by_node, &data, &entries, 0.5).unwrap();
-        assert_eq!(Ranked::from(&report), ranked);
-        // Of two cards both are looked at, and one has the fraud.
-        let by = |metric| ranked.by(metric);
-        assert_eq!((by(RankingMetric::Alerts), by(RankingMetric::Stopped)), (Some(0.5), Some(1.0)));
-        assert_eq!((by(RankingMetric::Auroc), by(RankingMetric::AveragePrecision)), (Some(0.5), Some(0.5)));
-    }
 }

@@ -3,21 +3,12 @@
 use burn::tensor::Tensor;
 use graphsieve_kernels::{AutodiffTurn, GraphBackend, autodiff_turn};
 
-use super::full::Full;
 use super::optimiser::Optimiser;
 use super::ranks::{Rank, failed};
-use super::sampled::Sampled;
+pub use super::task::Runner;
 use super::task::{Losses, Task};
 use crate::error::Result;
 use crate::loader::BatchStats;
-
-/// The passes of a training, one epoch after the other.
-pub enum Runner<B: GraphBackend, T: Task<B>> {
-    /// The whole graph at once.
-    Full(Full<T::Input, T::Begun>),
-    /// Mini-batches.
-    Sampled(Box<Sampled<B, T::Part>>),
-}
 
 /// One step of the optimiser.
 pub struct Step<B: GraphBackend, D> {

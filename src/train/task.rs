@@ -6,10 +6,11 @@ use burn::tensor::Tensor;
 use graphsieve_kernels::GraphBackend;
 use serde::Serialize;
 
+use super::full::Full;
 use super::optimiser::Optimiser;
 use super::position::Position;
 use super::ranks::Rank;
-use super::runner::Runner;
+use super::sampled::Sampled;
 use super::shard::Shard;
 use crate::config::TrainConfig;
 use crate::error::Result;
@@ -25,6 +26,14 @@ pub struct Losses<B: GraphBackend, D = ()> {
     pub terms: Vec<Tensor<B, 1>>,
     /// What a validation of this epoch reads of it.
     pub detail: D,
+}
+
+/// The passes of a training, one epoch after the other.
+pub enum Runner<B: GraphBackend, T: Task<B>> {
+    /// The whole graph at once.
+    Full(Full<T::Input, T::Begun>),
+    /// Mini-batches.
+    Sampled(Box<Sampled<B, T::Part>>),
 }
 
 /// What a validation means for the training.

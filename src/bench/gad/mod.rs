@@ -140,7 +140,7 @@ pub fn run<B: GraphBackend + TreeBackend>(
         labelled: labels.entries.len(),
         anomalous: labels.entries.iter().filter(|entry| entry.1 == 1).count(),
         device: options.description.clone(),
-        models: reports.map(|((model, columns), splits)| ModelReport::new(*model, columns, splits)).collect(),
+        models: reports.map(|((model, columns), splits)| ModelReport::new(model.name(), columns, splits)).collect(),
         total_seconds: started.elapsed().as_secs_f64(),
     })
 }

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use super::model::Model;
 use super::protocol::Protocol;
 use crate::bench::accuracy::Spread;
 use crate::error::Result;
@@ -82,9 +81,9 @@ pub struct ModelReport {
 }
 
 impl ModelReport {
-    pub(super) fn new(model: Model, columns: usize, splits: Vec<SplitReport>) -> Self {
+    pub(super) fn new(model: &'static str, columns: usize, splits: Vec<SplitReport>) -> Self {
         Self {
-            model: model.name(),
+            model,
             columns,
             validation: FiguresSpread::of(splits.iter().map(|split| split.validation)),
             test: FiguresSpread::of(splits.iter().map(|split| split.test)),

@@ -20,7 +20,6 @@ use ndarray::ArrayD;
 use self::arrays::{Arrays, Shape};
 use super::adjacency::Adjacency;
 use super::classes::{Classes, MAX_CLASSES, Masks};
-use super::dataset::Dataset;
 use super::features::Features;
 use super::hetero::{HeteroGraph, RelationSpec};
 use crate::error::{Error, Result};
@@ -42,8 +41,8 @@ pub struct EdgeReading {
     pub directed: bool,
 }
 
-/// Reads the whole file.
-pub(super) fn read(path: &Path, reading: EdgeReading) -> Result<Dataset> {
+/// Reads the whole file; beside what is in it, what was done to its edges.
+pub(super) fn read(path: &Path, reading: EdgeReading) -> Result<(HeteroGraph, Features, Classes, Vec<String>)> {
     let mut arrays = Arrays::open(path)?;
     let features = arrays.features(FEATURES)?;
     let nodes = features.rows;
@@ -63,9 +62,7 @@ pub(super) fn read(path: &Path, reading: EdgeReading) -> Result<Dataset> {
     let (adjacency, notes) = adjacency(&mut arrays, nodes, reading)?;
     let spec = RelationSpec::new("edge", 0, 0, adjacency);
     let graph = HeteroGraph::new(vec![("node".into(), nodes)], vec![spec])?;
-    let features = Features::from_f32(features.values, nodes, features.cols);
-    let labels = classes.binary();
-    Ok(Dataset { classes: Some(classes), notes, ..Dataset::new(graph, Some(features), labels, None) })
+    Ok((graph, Features::from_f32(features.values, nodes, features.cols), classes, notes))
 }
 
 fn classes(arrays: &mut Arrays, nodes: usize) -> Result<Classes> {

@@ -6,6 +6,7 @@ use ndarray_npy::{NpzWriter, WritableElement};
 use tempfile::TempDir;
 
 use super::*;
+use crate::graph::Dataset;
 
 /// Arrays to be written, each under its name.
 struct Archive {

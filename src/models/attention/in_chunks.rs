@@ -3,8 +3,8 @@
 use burn::tensor::Tensor;
 use graphsieve_kernels::{Destinations, GraphBackend, Term, sum_in_chunks};
 
-use super::scores::AllScores;
-use super::{AttentionLayer, Source, TripleStreamGat, scale};
+use super::scores::Source;
+use super::{AttentionLayer, TripleStreamGat, scale};
 use crate::nn::{KeptRows, RelationEdges};
 
 impl<B: GraphBackend> TripleStreamGat<B> {
@@ -18,7 +18,7 @@ impl<B: GraphBackend> TripleStreamGat<B> {
         done: &mut dyn FnMut(usize, Tensor<B, 2>),
     ) {
         let (block, h) = (source.block, source.h);
-        let scores = AllScores::new(layer, source, self.heads);
+        let scores = layer.scores(source, self.heads);
         let of_type = |t: usize| {
             let into = block.edges.iter().filter(|edges| edges.dst == t);
             let term = |edges: &RelationEdges<B>| {

@@ -1,16 +1,38 @@
-//! What the scores of attention are read from, and passes over few rows of a network that is not trained any more.
+//! What a layer reads, and what the scores of attention are read from.
 
 use std::cell::RefCell;
 
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
-use graphsieve_kernels::{GraphBackend, ScoreColumns, linear, row_dots};
+use graphsieve_kernels::{GatConfig, GraphBackend, ScoreColumns, row_dots};
 
-use super::{AttentionLayer, Pass, Source, StreamAttention, TripleStreamGat};
-use crate::models::crossing::AtHand;
-use crate::models::device_graph::DeviceGraph;
-use crate::models::receptive_field::ReceptiveField;
-use crate::nn::RelationEdges;
+use super::pass::Pass;
+use crate::models::crossing::LayerRows;
+use crate::nn::{Block, RelationEdges};
+
+/// What a layer reads.
+pub(super) struct Source<'a, B: Backend> {
+    pub block: &'a Block<B>,
+    /// The rows before the layer.
+    pub h: &'a dyn LayerRows<B>,
+    pub pass: Pass,
+    pub frozen: Option<&'a FrozenLayer<B>>,
+}
+
+impl<B: GraphBackend> Source<'_, B> {
+    pub fn config(&self, edges: &RelationEdges<B>, negative_slope: f32) -> GatConfig {
+        GatConfig { negative_slope, drop_edge: edges.drop_edge, recompute: self.pass.recompute, ..GatConfig::default() }
+    }
+
+    /// Rows of the destinations out of `rows` before the layer. Attention over data looks destinations up by their
+    /// number in a whole graph.
+    pub fn of_destinations(&self, node_type: usize, rows: Tensor<B, 2>) -> Tensor<B, 2> {
+        match self.block.reads_data && self.block.is_restricted() {
+            true => rows,
+            false => self.block.destinations(node_type, rows),
+        }
+    }
+}
 
 /// Per stream and type what the scores of attention are read from; all of a type come from one pass over its rows, when
 /// the first of them is asked for.
@@ -26,13 +48,19 @@ pub(super) struct AllScores<'s, B: GraphBackend> {
 }
 
 impl<'s, B: GraphBackend> AllScores<'s, B> {
-    pub fn new(layer: &AttentionLayer<B>, source: &'s Source<'s, B>, heads: usize) -> Self {
+    /// Of so many streams; `vectors_of` makes those of one where they are not frozen.
+    pub fn new(
+        streams: usize,
+        source: &'s Source<'s, B>,
+        heads: usize,
+        vectors_of: impl Fn(usize) -> Tensor<B, 2>,
+    ) -> Self {
         let (block, types) = (source.block, source.h.types());
         let of_stream = |at: usize| match source.frozen {
             Some(frozen) => frozen.vectors[at].clone(),
-            None => layer.streams[at].score_vectors(heads),
+            None => vectors_of(at),
         };
-        let vectors = (0..layer.streams.len()).map(|at| block.has_stream(at).then(|| of_stream(at))).collect();
+        let vectors = (0..streams).map(|at| block.has_stream(at).then(|| of_stream(at))).collect();
         let mut streams: Vec<Vec<usize>> = vec![Vec::new(); types];
         for edges in &block.edges {
             for t in [edges.src, edges.dst] {
@@ -82,30 +110,10 @@ impl<'s, B: GraphBackend> AllScores<'s, B> {
     }
 }
 
-impl<B: GraphBackend> StreamAttention<B> {
-    /// What the attention vectors mean for an input row, `W_h a_h` for every head: those of the destinations first.
-    pub(super) fn score_vectors(&self, heads: usize) -> Tensor<B, 2> {
-        let weight = self.projection.val();
-        let own = weight.dims()[1] / heads;
-        let attention = self.attention.val().reshape([2 * heads, own]);
-        if heads == 1 {
-            return linear(attention, weight.transpose(), None);
-        }
-        let of = |role: usize, head: usize| {
-            let weight = weight.clone().narrow(1, head * own, own);
-            linear(attention.clone().narrow(0, role * heads + head, 1), weight.transpose(), None)
-        };
-        Tensor::cat(
-            (0..2).flat_map(|role| (0..heads).map(move |head| (role, head))).map(|(r, h)| of(r, h)).collect(),
-            0,
-        )
-    }
-}
-
 /// What the layers make of parameters that nothing changes any more: for few rows it takes longer than they do.
 #[derive(Clone, Debug)]
 pub struct Frozen<B: Backend> {
-    layers: Vec<FrozenLayer<B>>,
+    pub(super) layers: Vec<FrozenLayer<B>>,
 }
 
 #[derive(Clone, Debug)]
@@ -114,30 +122,4 @@ pub(super) struct FrozenLayer<B: Backend> {
     pub vectors: Vec<Tensor<B, 2>>,
     /// By node type, the weight of its nodes themselves as the sum reads it.
     pub own: Vec<Option<Tensor<B, 2>>>,
-}
-
-impl<B: GraphBackend> TripleStreamGat<B> {
-    /// What [`layer_frozen`](Self::layer_frozen) reads, for graphs into whose types so many streams lead.
-    pub fn freeze(&self, streams_into: &[usize]) -> Frozen<B> {
-        let of_layer = |layer: &AttentionLayer<B>| FrozenLayer {
-            vectors: layer.streams.iter().map(|stream| stream.score_vectors(self.heads)).collect(),
-            own: streams_into.iter().enumerate().map(|(t, &streams)| self.own_of(layer, t, streams)).collect(),
-        };
-        Frozen { layers: self.layers.iter().map(of_layer).collect() }
-    }
-
-    /// What a layer, counted from 0, makes of `h` in a pass of [`embed`](Self::embed) that drops nothing, to the bit.
-    pub fn layer_frozen(
-        &self,
-        frozen: &Frozen<B>,
-        layer: usize,
-        (graph, field): (&DeviceGraph<B>, &ReceptiveField<B>),
-        h: &[Tensor<B, 2>],
-    ) -> Vec<Tensor<B, 2>> {
-        let block = &field.block(graph, layer, |_| None);
-        let mut results = Vec::with_capacity(h.len());
-        let source = Source { block, h: &AtHand(h), pass: Pass::default(), frozen: Some(&frozen.layers[layer]) };
-        self.rows_of(layer, &source, |_, result| results.push(result));
-        results
-    }
 }

@@ -5,9 +5,9 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use graphsieve_kernels::{Activation, GraphBackend, combine};
 
-use super::ClassifierSpec;
 use super::difference::DifferenceConv;
 use super::own::Own;
+use super::{AttentionShape, ClassifierSpec};
 use crate::config::LayerKind;
 use crate::models::attention::EdgeLayer;
 use crate::models::node_input::NodeInput;
@@ -57,7 +57,7 @@ impl<B: GraphBackend> TypedLayer<B> {
                 RelationConv::Mean(config.with_root_weight(false).with_bias(false).init(device))
             }
             Some(shape) => {
-                let config = super::gat_config(shape, [input, output], last).with_bias(false);
+                let config = gat_config(shape, [input, output], last).with_bias(false);
                 RelationConv::Gat(GatConvConfig { add_self_loops: false, ..config }.init(device))
             }
         };
@@ -149,4 +149,12 @@ impl<B: GraphBackend> TypedLayer<B> {
             }
         }
     }
+}
+
+/// Averaged heads have the width of the result each, concatenated ones share it.
+pub(super) fn gat_config(shape: AttentionShape, [input, output]: [usize; 2], last: bool) -> GatConvConfig {
+    let heads = if last { shape.out_heads } else { shape.heads };
+    let channels = if last { output } else { output / heads };
+    let config = GatConvConfig::new(input, channels).with_heads(heads).with_concat(!last);
+    config.with_negative_slope(shape.negative_slope).with_attention_dropout(shape.dropout)
 }

@@ -2,8 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use super::Position;
-use super::segment::Key;
+use super::segment::{Key, Position};
 
 /// Seconds for which a key is kept.
 pub(super) const KEPT: i64 = 24 * 3600;

@@ -34,13 +34,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use memchr::memmem::Finder;
 use rayon::prelude::*;
-use serde::{Deserialize, Serialize};
 
 use self::keys::{Keys, is_kept};
 pub use self::record::{Ends, Record};
-pub use self::segment::Key;
 pub(super) use self::segment::LAST_NUMBER;
 use self::segment::{Frame, Piece, Segment, pieces};
+pub use self::segment::{Key, Position};
 use crate::error::{Error, Result};
 use crate::graph::formats::{is_temporary, sync_directory};
 use crate::live::NodeKey;
@@ -50,10 +49,6 @@ const FULL_SEGMENT: u64 = 16 << 20;
 /// Records that are read together.
 const READ_AT_ONCE: usize = 1 << 12;
 const LOCK: &str = "lock";
-
-/// Number of a record, from 1; as a place in the log what stands behind that record. 0 is the beginning.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Position(pub u64);
 
 /// Records that are kept together or not at all.
 #[derive(Clone, Copy, Debug)]

@@ -14,6 +14,8 @@ use std::io::{self, Read, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use serde::{Deserialize, Serialize};
+
 use crate::error::{Error, Result};
 use crate::graph::digest::of_bytes;
 use crate::graph::formats::{atomic_write, parent_of, sync_directory};
@@ -23,6 +25,10 @@ const HEAD: usize = 12;
 const EXTENSION: &str = "log";
 /// No log comes to this number of a record; behind a damaged one there would be none to count on with.
 pub(in crate::serve) const LAST_NUMBER: u64 = 1 << 62;
+
+/// Number of a record, from 1; as a place in the log what stands behind that record. 0 is the beginning.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Position(pub u64);
 
 /// A key of a client and what tells whether it comes again with the same request.
 #[derive(Clone, Debug, PartialEq, Eq)]

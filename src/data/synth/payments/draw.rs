@@ -8,6 +8,7 @@ use rayon::prelude::*;
 
 use super::super::rng::{Domain, item_rng};
 use super::{Kind, Payment, PaymentsConfig, START};
+use crate::error::Result;
 
 const DAY: i64 = 86_400;
 
@@ -29,8 +30,29 @@ const CARD_DAYS: i64 = 14;
 /// Customers between two calls of the progress.
 const PART: usize = 1_000;
 
+/// Simulates the payments of `config`, in order of time. The result depends on `config` alone, never on the number of
+/// threads. `progress` is called from this thread with `(stage, done, total)`.
+///
+/// # Errors
+/// [`Error::Usage`] for a configuration outside the documented ranges.
+pub fn generate(config: &PaymentsConfig, progress: &dyn Fn(&'static str, u64, u64)) -> Result<Vec<Payment>> {
+    config.check()?;
+    let mut by_customer = payments(config, progress);
+    for payment in by_customer.iter_mut().flatten().filter(|payment| payment.cents > 22_000) {
+        payment.fraud = Some(Kind::Amount);
+    }
+    let days = config.days;
+    let compromised: Vec<Day> = (0..days).map(|day| Day::draw(config, day)).collect();
+    compromise_terminals(config, &compromised, &mut by_customer);
+    compromise_cards(&compromised, &mut by_customer);
+    let mut payments = by_customer.concat();
+    // Stable: a customer's payments of one second keep their order.
+    payments.sort_by_key(|payment| (payment.time, payment.customer));
+    Ok(payments)
+}
+
 /// The payments of every customer, in order of time.
-pub(super) fn payments(config: &PaymentsConfig, progress: &dyn Fn(&'static str, u64, u64)) -> Vec<Vec<Payment>> {
+fn payments(config: &PaymentsConfig, progress: &dyn Fn(&'static str, u64, u64)) -> Vec<Vec<Payment>> {
     let place = |domain, item| {
         let mut rng = item_rng(config.seed, domain, item);
         [rng.random_range(0.0..SIDE), rng.random_range(0.0..SIDE)]
@@ -92,7 +114,7 @@ fn normal(rng: &mut ChaCha8Rng) -> f64 {
 }
 
 /// What is compromised from one day on.
-pub(super) struct Day {
+struct Day {
     start: i64,
     terminals: Vec<usize>,
     customers: Vec<usize>,
@@ -101,7 +123,7 @@ pub(super) struct Day {
 }
 
 impl Day {
-    pub(super) fn draw(config: &PaymentsConfig, day: usize) -> Self {
+    fn draw(config: &PaymentsConfig, day: usize) -> Self {
         let mut rng = item_rng(config.seed, Domain::Compromised, day);
         let mut some = |count: usize, share: f64| {
             let expected = count as f64 * share;
@@ -116,7 +138,7 @@ impl Day {
 }
 
 /// All payments at a compromised terminal are fraudulent.
-pub(super) fn compromise_terminals(config: &PaymentsConfig, days: &[Day], by_customer: &mut [Vec<Payment>]) {
+fn compromise_terminals(config: &PaymentsConfig, days: &[Day], by_customer: &mut [Vec<Payment>]) {
     let mut starts = vec![Vec::new(); config.terminals];
     for day in days {
         day.terminals.iter().for_each(|&terminal| starts[terminal].push(day.start));
@@ -130,7 +152,7 @@ pub(super) fn compromise_terminals(config: &PaymentsConfig, days: &[Day], by_cus
 }
 
 /// A third of the payments of each day's customers are fraudulent, with five times their amounts.
-pub(super) fn compromise_cards(days: &[Day], by_customer: &mut [Vec<Payment>]) {
+fn compromise_cards(days: &[Day], by_customer: &mut [Vec<Payment>]) {
     for day in days {
         let end = day.start + CARD_DAYS * DAY;
         let mut found = Vec::new();

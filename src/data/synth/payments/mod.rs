@@ -24,7 +24,7 @@ use std::fmt;
 use serde::Serialize;
 
 use crate::error::{Error, Result};
-use draw::Day;
+pub use draw::generate;
 pub use write::write;
 
 /// Seconds since 1970 of 2018-04-01, when the payments begin.
@@ -116,27 +116,6 @@ pub struct Payment {
     pub cents: u32,
     /// The fraud that was planted last, where there is one.
     pub fraud: Option<Kind>,
-}
-
-/// Simulates the payments of `config`, in order of time. The result depends on `config` alone, never on the number of
-/// threads. `progress` is called from this thread with `(stage, done, total)`.
-///
-/// # Errors
-/// [`Error::Usage`] for a configuration outside the documented ranges.
-pub fn generate(config: &PaymentsConfig, progress: &dyn Fn(&'static str, u64, u64)) -> Result<Vec<Payment>> {
-    config.check()?;
-    let mut by_customer = draw::payments(config, progress);
-    for payment in by_customer.iter_mut().flatten().filter(|payment| payment.cents > 22_000) {
-        payment.fraud = Some(Kind::Amount);
-    }
-    let days = config.days;
-    let compromised: Vec<Day> = (0..days).map(|day| Day::draw(config, day)).collect();
-    draw::compromise_terminals(config, &compromised, &mut by_customer);
-    draw::compromise_cards(&compromised, &mut by_customer);
-    let mut payments = by_customer.concat();
-    // Stable: a customer's payments of one second keep their order.
-    payments.sort_by_key(|payment| (payment.time, payment.customer));
-    Ok(payments)
 }
 
 /// What was generated.
