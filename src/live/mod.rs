@@ -13,7 +13,7 @@
 //! | `plan.rs`, `same.rs`, `append.rs` | what rows would append, checked, what repeats another, and appending it |
 //! | `derived.rs` | what columns that depend on other rows are asked for |
 //! | `columns.rs` | such columns of data with a description, as rows come |
-//! | `part.rs`, `extract.rs`, `walk.rs`, `draw.rs` | the neighbourhood of some nodes as data of their own, which a model reads |
+//! | `part.rs`, `extract.rs`, `walk.rs`, `draw.rs` | the neighbourhood of some nodes as data of their own, for a model |
 //! | `made.rs` | what networks made of nodes, as long as it is good |
 //! | `look.rs` | what is known of a node |
 //! | `compact.rs` | all of it as one data directory |

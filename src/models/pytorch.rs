@@ -105,8 +105,8 @@ impl Stack {
     }
 }
 
-/// Follows a pickle without making its objects. Where it ends, the reader ends, too, and says so; what is not understood
-/// here is refused, as the reader might go on.
+/// Follows a pickle without making its objects. Where it ends, the reader ends, too, and says so; what is not
+/// understood here is refused, as the reader might go on.
 fn check_pickle(pickle: &[u8]) -> Result<(), (String, u64)> {
     let mut stack = Stack::default();
     let mut rest = pickle;

@@ -118,8 +118,8 @@ impl<B: GraphBackend> BwConv<B> {
         y
     }
 
-    /// The layer of some of the nodes, whose rows are `x`: `csr` has the edges into them from all nodes, whose in-degrees
-    /// in the whole graph are `degrees`. `gathered` gives the rows of all nodes for those of these.
+    /// The layer of some of the nodes, whose rows are `x`: `csr` has the edges into them from all nodes, whose
+    /// in-degrees in the whole graph are `degrees`. `gathered` gives the rows of all nodes for those of these.
     ///
     /// # Shapes
     /// `x` `[num_rows, in_channels]`, `degrees` `[num_cols]`, f32; result `[num_rows, out_channels]`.

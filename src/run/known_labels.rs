@@ -2,8 +2,8 @@
 //!
 //! A label may tell of other nodes, never of its own. Where nodes have no times, what is seen leaves some labels out,
 //! and only nodes without a label among those that are left are learned from or scored. Where they have, what is seen
-//! is what was known before a time, and only later nodes are. In both cases the same columns serve all nodes at once. In
-//! data that are split by group, labels without times are left out by whole groups: of a new group none is known.
+//! is what was known before a time, and only later nodes are. In both cases the same columns serve all nodes at once.
+//! In data that are split by group, labels without times are left out by whole groups: of a new group none is known.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::Path;

@@ -91,8 +91,8 @@ fn stages<B: GraphBackend + TreeBackend>(
     Ok(Outcome { stage1: Some(stage1), stage2: Some(stage2), stage3, ..Outcome::default() })
 }
 
-/// Refuses labels that do not divide, and metrics of events that the data do not have: a stage would find out when those
-/// before it are trained.
+/// Refuses labels that do not divide, and metrics of events that the data do not have: a stage would find out when
+/// those before it are trained.
 fn check_labels(config: &PipelineConfig) -> Result<()> {
     let events = match config.data.path.exists() {
         true => {

@@ -1,9 +1,9 @@
-"""Makes the golden of `src/bench/gad`: draws of numpy's legacy generator and the splits of GADBench on labels made up here.
+"""Makes the golden of `src/bench/gad`: draws of numpy's legacy generator and splits of GADBench on labels made up here.
 
     python3 tests/golden/make_gad_splits.py tests/golden/gad_splits.json      # needs numpy and scikit-learn
 
-Node i of n with a anomalous ones is anomalous where 7 i mod n < a. Of every part there are: number of nodes, sum of their numbers,
-and sum of their squares times 1 (normal) or 2 (anomalous), each modulo 2^32.
+Node i of n with a anomalous ones is anomalous where 7 i mod n < a. Of every part there are: number of nodes, sum of
+their numbers, and sum of their squares times 1 (normal) or 2 (anomalous), each modulo 2^32.
 """
 import json
 import sys

@@ -1,8 +1,8 @@
-"""Makes `models.json` of `tests/devices/golden_models.rs`: both networks on a small typed graph, in dense float64, with the
-terms of their losses and the gradients of all parameters.
+"""Makes `models.json` of `tests/devices/golden_models.rs`: both networks on a small typed graph, in dense float64, with
+the terms of their losses and the gradients of all parameters.
 
-Every relation is a matrix that counts its edges; gradients are written out by hand and checked against central differences
-before anything is written. Nothing is shared with the program but the published formulas.
+Every relation is a matrix that counts its edges; gradients are written out by hand and checked against central
+differences before anything is written. Nothing is shared with the program but the published formulas.
 
     python3 tests/golden/make_models.py tests/golden/models.json      # needs numpy; gives the same bytes everywhere
 """
@@ -33,8 +33,8 @@ def matrix(rows, columns, scale=1.0):
     return np.array([[number(scale) for _ in range(columns)] for _ in range(rows)])
 
 
-# The graph. `knows` is symmetric and holds some loops; `follows` leads one way and repeats an edge. User 8 has no edge at all,
-# shop 2 sells nothing.
+# The graph. `knows` is symmetric and holds some loops; `follows` leads one way and repeats an edge. User 8 has no edge
+# at all, shop 2 sells nothing.
 def random_edges(dst, src, share, skip_dst=(), skip_src=()):
     every = [(i, j) for i in range(COUNT[dst]) for j in range(COUNT[src])]
     return [e for e in every if e[0] not in skip_dst and e[1] not in skip_src and draw.random() < share]
@@ -91,8 +91,8 @@ def assert_away_from_kinks(values):
     assert np.abs(values).min() > 1e-4
 
 
-# Stage 1: A~ = D^-1/2 (A + I) D^-1/2 of every relation, where a row that holds its own loop gets no second one. Across types
-# the added term is the destination's own features over its degree.
+# Stage 1: A~ = D^-1/2 (A + I) D^-1/2 of every relation, where a row that holds its own loop gets no second one. Across
+# types the added term is the destination's own features over its degree.
 def normalised(r):
     counts = r["counts"]
     own = np.diag(counts) > 0 if r["src"] == r["dst"] else np.zeros(len(counts), bool)
@@ -114,7 +114,8 @@ def stage1_parameters():
 
 
 def stage1(p, pairs, tau):
-    """Embeddings, logits, loss and gradients. `pairs` lists (destination type, source type, destinations, sources, targets)."""
+    """Embeddings, logits, loss and gradients. `pairs` lists (destination type, source type, destinations, sources,
+    targets)."""
     h, kept = X, []
     for layer in (1, 2):
         weight = lambda r: p[f"gcn{layer}.W_{r['stream']}.weight"]
@@ -206,8 +207,8 @@ NONE = np.zeros((1, 1, 0))
 
 
 def carried(p, layer, r):
-    """What every edge carries, [destinations, sources, columns], and the angles of the cosines of its age; nothing where the
-    model reads nothing of it."""
+    """What every edge carries, [destinations, sources, columns], and the angles of the cosines of its age; nothing
+    where the model reads nothing of it."""
     weight, _, frequency, phase = edge_names(layer, r)
     if weight not in p:
         return None, None
@@ -261,8 +262,9 @@ class Even(Exception):
 
 
 def end_of_layer(p, layer, t, own, arrived):
-    """A type's rows before the activation, out of what they have of themselves and what arrives: gated and normalised where
-    there are parameters for it. With it comes what makes both gradients, and adds those of the parameters, out of its gradient."""
+    """A type's rows before the activation, out of what they have of themselves and what arrives: gated and normalised
+    where there are parameters for it. With it comes what makes both gradients, and adds those of the parameters, out of
+    its gradient."""
     width, gate = WIDTHS[layer], f"gat{layer}.gate_{t}"
     scale, shift = (f"gat{layer}.norm_{part}" for part in ("scale", "shift"))
     z, beta = own + arrived, None
@@ -292,8 +294,8 @@ def end_of_layer(p, layer, t, own, arrived):
 
 
 def stage2(p, heads, keep, labels, smooth, weight_unsup):
-    """Embeddings, logits, the loss with its terms, and gradients. `labels` lists (type, node, label), `smooth` lists relations
-    with the edges that are to agree."""
+    """Embeddings, logits, the loss with its terms, and gradients. `labels` lists (type, node, label), `smooth` lists
+    relations with the edges that are to agree."""
     into = {t: max(1, len({r["stream"] for r in RELATIONS if r["dst"] == t})) for t in TYPES}
     h, kept = X, []
     for layer in (1, 2):
@@ -549,8 +551,8 @@ for _ in range(10_000):
 second = runs_of(p2)
 golden["connected"] = second_stage(p2)
 
-# Edges that carry something: both directions of `buys` the same values, `sells` ages of its own, and `knows` a value and an age
-# by the times of its users, which may be negative.
+# Edges that carry something: both directions of `buys` the same values, `sells` ages of its own, and `knows` a value
+# and an age by the times of its users, which may be negative.
 by_name = {r["name"]: r for r in RELATIONS}
 tensor = lambda r, width: np.array([matrix(r["counts"].shape[1], width) for _ in range(len(r["counts"]))])
 by_name["buys"]["values"] = tensor(buys, 2)

@@ -1,4 +1,4 @@
-"""Makes the golden of `tests/program/golden.rs`: a tiny marketplace, a random Stage-2 state dict, and its scores in float64.
+"""Makes the golden of `tests/program/golden.rs`: a tiny marketplace, a random Stage-2 state dict and its scores in f64.
 
 Dense and slow on purpose: every relation is a matrix of 0 and 1, attention is a masked softmax over it.
 

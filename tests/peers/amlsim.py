@@ -1,10 +1,10 @@
 """Turns the AMLSim sample into tables, with transfers as events, and every account scored as of a step, or as edges.
 
-A fraudulent account is scored as of the step of its fraud; one whose step is -1 has no label. Normal accounts are scored
-as of steps that are drawn from those of the fraudulent ones, so that the step tells nothing. With `--transfers edges`
-the amount and the step of a transfer are values of an edge between accounts. Divided at random, they then have no time,
-all have a label, and see every transfer; divided by time, an account sees transfers until its step, from accounts that
-are scored before it.
+A fraudulent account is scored as of the step of its fraud; one whose step is -1 has no label. Normal accounts are
+scored as of steps that are drawn from those of the fraudulent ones, so that the step tells nothing. With `--transfers
+edges` the amount and the step of a transfer are values of an edge between accounts. Divided at random, they then have
+no time, all have a label, and see every transfer; divided by time, an account sees transfers until its step, from
+accounts that are scored before it.
 
     python3 tests/peers/amlsim.py AMLSIM_DIR OUT_DIR [--split random|time] [--as-of after|before] [--seed 42]
     python3 tests/peers/amlsim.py AMLSIM_DIR OUT_DIR --transfers edges [--split random|time] [--as-of …] [--seed 42]

@@ -3,8 +3,8 @@
     graphsieve bench gad --data reddit.npz --protocol full --export gad
     python3 tests/peers/gad_trees.py --export gad
 
-The setting of a split is chosen as there: by the average precision on validation nodes, where there are several. Needs numpy,
-scikit-learn, lightgbm and xgboost; a package that is missing is named and left out.
+The setting of a split is chosen as there: by the average precision on validation nodes, where there are several. Needs
+numpy, scikit-learn, lightgbm and xgboost; a package that is missing is named and left out.
 """
 
 import argparse

@@ -2,8 +2,8 @@
 
     python3 tests/peers/layers.py --data cora.npz --seeds 20
 
-`cora.npz` is the file that `configs/cora-gcn.toml` reads: `node_features`, `node_labels`, `edges` and the three masks. An epoch is a
-training step and a validation, as in `bench accuracy`. Needs numpy, torch and torch_geometric.
+`cora.npz` is the file that `configs/cora-gcn.toml` reads: `node_features`, `node_labels`, `edges` and the three masks.
+An epoch is a training step and a validation, as in `bench accuracy`. Needs numpy, torch and torch_geometric.
 """
 
 import argparse

@@ -3,9 +3,10 @@
     graphsieve synth --preset electronics --out artifacts/data/electronics
     python3 tests/peers/operators.py --data artifacts/data/electronics --device cuda
 
-`torch.sparse_csr_tensor(...) @ x` multiplies by a value per edge (cuSPARSE on CUDA, MKL on the CPU); `GATConv` projects first, as
-`gat` of graphsieve does not: its projection is timed with it, and so are both of `GATv2Conv`. With values of edges, `GATConv`
-and `GATv2Conv` have them in the score and `TransformerConv` in score and message. Needs numpy, torch and torch_geometric.
+`torch.sparse_csr_tensor(...) @ x` multiplies by a value per edge (cuSPARSE on CUDA, MKL on the CPU); `GATConv` projects
+first, as `gat` of graphsieve does not: its projection is timed with it, and so are both of `GATv2Conv`. With values of
+edges, `GATConv` and `GATv2Conv` have them in the score and `TransformerConv` in score and message. Needs numpy, torch
+and torch_geometric.
 """
 
 import argparse

@@ -2,10 +2,10 @@
 
     python3 tests/peers/parts.py AMLSIM_DIR OUT_DIR [--seeds 5] [--jobs 2] [--device cpu] [--only PATTERN] [--program graphsieve]
 
-Makes the data (`synth --preset payments --scale 0.0455` and flat_table.py; amlsim.py --transfers edges), trains every row
-for every seed of data, split and training, and prints the mean and deviation of average precision on validation, and of
-the ROC-AUC and average precision of the test. A row wins where its mean on validation is above that of the first row.
-Runs that are in OUT_DIR already are read, not trained again.
+Makes the data (`synth --preset payments --scale 0.0455` and flat_table.py; amlsim.py --transfers edges), trains every
+row for every seed of data, split and training, and prints the mean and deviation of average precision on validation,
+and of the ROC-AUC and average precision of the test. A row wins where its mean on validation is above that of the first
+row. Runs that are in OUT_DIR already are read, not trained again.
 """
 
 import argparse

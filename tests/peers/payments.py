@@ -3,13 +3,15 @@
     graphsieve synth --preset payments --seed 1 --out payments-1
     python3 tests/peers/payments.py --data payments-1 [--data payments-2 ...] [--scores RUN.csv ...]
 
-Train on one week from 2018-07-25, leave out the seven days until its labels are known, test on the week from 2018-08-08 (options change all of this).
-Features: amount, weekend, night; per customer the number of payments and their mean amount over 1, 7 and 30 days with this payment; per terminal
-the number of payments and the share of fraud over 1, 7 and 30 days that end seven days before. Payments of customers of whom a fraud since the
-beginning of the training is known seven days later are left out of the test. Card precision: each day the 100 customers with the highest score of a payment, those that were found
-leave the queue. Stopped: the share of the fraudulent amount that lies on those customers' payments of the day and behind.
-`--scores` evaluates scores of other programs on the same payments: a CSV file per data directory with the columns id and score.
-`graphsieve score RUN --node-type payment --format csv --out RUN.csv` makes one.
+Train on one week from 2018-07-25, leave out the seven days until its labels are known, test on the week from 2018-08-08
+(options change all of this).
+Features: amount, weekend, night; per customer the number of payments and their mean amount over 1, 7 and 30 days with
+this payment; per terminal the number of payments and the share of fraud over 1, 7 and 30 days that end seven days
+before. Payments of customers of whom a fraud since the beginning of the training is known seven days later are left out
+of the test. Card precision: each day the 100 customers with the highest score of a payment, those that were found leave
+the queue. Stopped: the share of the fraudulent amount that lies on those customers' payments of the day and behind.
+`--scores` evaluates scores of other programs on the same payments: a CSV file per data directory with the columns id
+and score. `graphsieve score RUN --node-type payment --format csv --out RUN.csv` makes one.
 Needs numpy, pandas, scikit-learn and lightgbm.
 """
 
@@ -99,8 +101,8 @@ def test_rows(table, given):
 
 
 def queue(table, rows, score, given):
-    """Share of the looked at customers who have a fraud that day, the same for each kind of fraud, and share of the fraudulent
-    amount that is stopped: payments of customers found on a day before, and on the day itself."""
+    """Share of the looked at customers who have a fraud that day, the same for each kind of fraud, and share of the
+    fraudulent amount that is stopped: payments of customers found on a day before, and on the day itself."""
     test = table.iloc[rows][["day", "customer", "amount", "fraud", "kind"]].assign(score=score)
     found, precisions, kinds, stopped = set(), [], collections.defaultdict(list), 0.0
     for day, payments in test.groupby("day"):

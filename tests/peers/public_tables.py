@@ -5,10 +5,12 @@
     graphsieve import tables OUT/graph.toml --out DATA
     graphsieve train configs/payments.toml --set data.path=DATA
 
-`transactions`: S-FFSD of https://github.com/AI4Risk/antifraud, 77,881 rows; label 2 is none. `--split time` learns from the first
-80 % of the rows, their last sixth being the validation part, and tests on the others; `--ahead` adds windows over later rows.
-`cards`: the simulated payments of https://github.com/Fraud-Detection-Handbook/simulated-data-raw, a pickled table a day, with the
-split and the columns of `graphsieve synth --preset payments`; `tests/peers/payments.py --data OUT` has the peers. Needs pandas.
+`transactions`: S-FFSD of https://github.com/AI4Risk/antifraud, 77,881 rows; label 2 is none. `--split time` learns from
+the first 80 % of the rows, their last sixth being the validation part, and tests on the others; `--ahead` adds windows
+over later rows.
+`cards`: the simulated payments of https://github.com/Fraud-Detection-Handbook/simulated-data-raw, a pickled table a
+day, with the split and the columns of `graphsieve synth --preset payments`; `tests/peers/payments.py --data OUT` has
+the peers. Needs pandas.
 """
 
 import argparse

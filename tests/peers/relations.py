@@ -1,10 +1,11 @@
-"""RGCNConv and HANConv of PyTorch Geometric against the formulas of `graphsieve::nn`'s `RgcnConv` and of its `HeteroConv` of `GatConv`s
-with `SemanticAttention`, written as loops in f64: those that tests/devices/nn/relations.rs has for the layers.
+"""RGCNConv and HANConv of PyTorch Geometric against the formulas of `graphsieve::nn`'s `RgcnConv` and of its
+`HeteroConv` of `GatConv`s with `SemanticAttention`, written as loops in f64: those that tests/devices/nn/relations.rs
+has for the layers.
 
     python3 tests/peers/relations.py
 
-Fails where they differ by more than rounding. PyG knows nodes of one kind in the first and no bias behind attention in the second; it
-adds a bias to projections there, which is set to zero here. Needs numpy, torch and torch_geometric.
+Fails where they differ by more than rounding. PyG knows nodes of one kind in the first and no bias behind attention in
+the second; it adds a bias to projections there, which is set to zero here. Needs numpy, torch and torch_geometric.
 """
 
 import numpy as np

@@ -3,8 +3,8 @@
     graphsieve synth --preset electronics --out artifacts/data/electronics
     python3 tests/peers/sampling.py --data artifacts/data/electronics --fanouts 15 10
 
-Batches of 1,024 users; a fanout counts neighbours per node and relation. Needs numpy and torch; without dgl the sampling is left
-out, without CUDA the rows.
+Batches of 1,024 users; a fanout counts neighbours per node and relation. Needs numpy and torch; without dgl the
+sampling is left out, without CUDA the rows.
 """
 
 import argparse

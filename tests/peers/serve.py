@@ -7,12 +7,14 @@
     python3 tests/peers/serve.py soak --bodies load --events 10000000 --cores 0,1 -- graphsieve serve RUN --data data --state state --retention 7d ...
     python3 tests/peers/serve.py kills --bodies load --kills 50 --cores 0,1 -- graphsieve serve RUN --data data --state state ...
 
-`load` starts the server on some cores and wrk (apt-get install wrk) on the others, once for each number of connections, with `--rate` events a
-second beside it, and prints a row each: scores a second, latency, answers that were no score, events a second that were acknowledged and their
-latency, cores that the server kept busy and its memory. The rate beyond which latency grows and the cores are busy is saturation.
-`soak` sends events, each later than the one before, as fast as they are acknowledged and prints memory and bytes on disk now and then.
-`kills` ends the server with SIGKILL at random moments under the load of `load`, starts it again, and fails where an event that was acknowledged is
-not there or is there twice. It wants a state that is new, and events that are nodes.
+`load` starts the server on some cores and wrk (apt-get install wrk) on the others, once for each number of connections,
+with `--rate` events a second beside it, and prints a row each: scores a second, latency, answers that were no score,
+events a second that were acknowledged and their latency, cores that the server kept busy and its memory. The rate
+beyond which latency grows and the cores are busy is saturation.
+`soak` sends events, each later than the one before, as fast as they are acknowledged and prints memory and bytes on
+disk now and then.
+`kills` ends the server with SIGKILL at random moments under the load of `load`, starts it again, and fails where an
+event that was acknowledged is not there or is there twice. It wants a state that is new, and events that are nodes.
 A score body holds a new payment as the payment waits for its answer, or the id of a known node. Needs Python alone.
 """
 
@@ -227,7 +229,8 @@ class Events(threading.Thread):
 
 
 def growing(events, step):
-    """The same events again and again, each with an id of its own and `step` seconds later than the one before; edges between other nodes."""
+    """The same events again and again, each with an id of its own and `step` seconds later than the one before; edges
+    between other nodes."""
     if "relation" in events[0]:
         while True:
             yield {**random.choice(events), "src": random.choice(events)["src"]}

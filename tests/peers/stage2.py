@@ -3,13 +3,14 @@
     graphsieve synth --preset electronics --out artifacts/data/electronics
     python3 tests/peers/stage2.py --data artifacts/data/electronics --device cuda
 
-The same model, loss and optimiser: two layers of attention per relation, DropEdge 0.85, cross-entropy of the labels, smoothness of
-the scores along 5,000 edges per relation, Adam. Every row is computed (`train.rows = "all"`). Needs numpy and torch.
+The same model, loss and optimiser: two layers of attention per relation, DropEdge 0.85, cross-entropy of the labels,
+smoothness of the scores along 5,000 edges per relation, Adam. Every row is computed (`train.rows = "all"`). Needs numpy
+and torch.
 
     torchrun --nproc-per-node 2 tests/peers/stage2.py --data DIR      beside `graphsieve bench scale --devices 2`
 
-Under torchrun each rank computes the whole graph for its part of the labels and edges of the loss, and DistributedDataParallel
-takes the mean of the gradients.
+Under torchrun each rank computes the whole graph for its part of the labels and edges of the loss, and
+DistributedDataParallel takes the mean of the gradients.
 """
 
 import argparse

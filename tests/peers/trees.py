@@ -3,8 +3,8 @@
     graphsieve bench trees --rows 1000000 --features 64 --export rows.npz
     OMP_WAIT_POLICY=PASSIVE python3 tests/peers/trees.py --rows rows.npz --threads 2
 
-100 trees of 31 leaves, 255 bins, learning rate 0.1, at least 20 rows in a leaf. Needs numpy, lightgbm and xgboost; a package that is
-missing is named and left out.
+100 trees of 31 leaves, 255 bins, learning rate 0.1, at least 20 rows in a leaf. Needs numpy, lightgbm and xgboost; a
+package that is missing is named and left out.
 """
 
 import argparse

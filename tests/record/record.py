@@ -19,7 +19,7 @@ def sha256(path):
 
 
 def files(root):
-    """Paths of the sources below `root`; where that is no clone, as on a machine with a copy only, all that lie there."""
+    """Paths of the sources below `root`; where that is no clone but a copy, all that lie there."""
     if (root / ".git").exists():
         names = subprocess.run(["git", "ls-files", "-z", *SOURCES], cwd=root, check=True, capture_output=True).stdout
         found = [os.fsdecode(name) for name in names.split(b"\0") if name]

@@ -82,7 +82,8 @@ impl LaunchEnvironment {
     /// # Example
     /// ```
     /// use graphsieve_kernels::{LaunchEnvironment, Rendezvous};
-    /// let set = [("RANK", "3"), ("LOCAL_RANK", "1"), ("WORLD_SIZE", "4"), ("MASTER_ADDR", "a"), ("MASTER_PORT", "29500")];
+    /// let set =
+    ///     [("RANK", "3"), ("LOCAL_RANK", "1"), ("WORLD_SIZE", "4"), ("MASTER_ADDR", "a"), ("MASTER_PORT", "29500")];
     /// let lookup = |name: &str| set.iter().find(|(key, _)| *key == name).map(|(_, value)| value.to_string());
     /// let environment = LaunchEnvironment::read(lookup).unwrap().unwrap();
     /// assert_eq!((environment.rank, environment.local_rank, environment.ranks), (3, 1, 4));

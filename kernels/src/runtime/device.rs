@@ -84,12 +84,12 @@ pub fn failure() -> Option<Failure> {
     Some(Failure { reason, kept: KEPT.get().cloned() })
 }
 
-/// Keeps compiled kernels in `dir`, which is made: of CUDA as machine code, of Vulkan as SPIR-V. Call it before the first
-/// use of a device, [`probe_vulkan`] included; later, or where a `cubecl.toml` names another place, or where `dir` cannot
-/// be written, nothing happens. Whether they are kept now.
+/// Keeps compiled kernels in `dir`, which is made: of CUDA as machine code, of Vulkan as SPIR-V. Call it before the
+/// first use of a device, [`probe_vulkan`] included; later, or where a `cubecl.toml` names another place, or where
+/// `dir` cannot be written, nothing happens. Whether they are kept now.
 ///
-/// The kernels in a directory must all be of one build of the program and, for CUDA, for one kind of GPU. SPIR-V that is
-/// kept is the same in every process, so that a driver finds what it has compiled, too: made anew it differs each time.
+/// The kernels in a directory must all be of one build of the program and, for CUDA, for one kind of GPU. SPIR-V that
+/// is kept is the same in every process, so that a driver finds what it has compiled, too: made anew it differs.
 #[cfg(any(feature = "cuda", feature = "vulkan"))]
 pub fn keep_compiled(dir: &std::path::Path) -> bool {
     use cubecl::config::cache::CacheConfig;

@@ -35,8 +35,8 @@ pub trait SampleBackend: RowBufferBackend + UploadBackend {
         columns: usize,
     ) -> [IntTensor<Self>; 2];
 
-    /// Lists the long rows of `rows` from word `behind` of `list` on, numbered from the first of `rows`, and counts them
-    /// at `counts[count]`.
+    /// Lists the long rows of `rows` from word `behind` of `list` on, numbered from the first of `rows`, and counts
+    /// them at `counts[count]`.
     #[doc(hidden)]
     fn list_long_rows(
         starts: &IntTensor<Self>,

@@ -155,7 +155,7 @@ fn linear_matches_the_oracle_for_few_rows<B: GraphBackend>(device: &B::Device) {
     check_rows::<B>(&[1, 100, 257], device);
 }
 
-// On the CPU 512 stretches of at least 64, so that 32,768 is the first size that is split and 33,000 leaves a remainder.
+// On the CPU 512 stretches of at least 64: 32,768 is the first size that is split, and 33,000 leaves a remainder.
 fn linear_matches_the_oracle_below_the_bound_of_stretches<B: GraphBackend>(device: &B::Device) {
     check_rows::<B>(&[32_767], device);
 }

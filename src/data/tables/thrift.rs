@@ -1,8 +1,8 @@
 //! A look at the structures of a Parquet file before the `parquet` crate reads them.
 //!
 //! They are written in Thrift's compact protocol. The crate passes over a list of truth values that it does not know by
-//! counting to its length, which a few bytes can call two thousand million, and a list of such lists takes hours. Parquet
-//! has no such list in its footer and in the headers of its pages.
+//! counting to its length, which a few bytes can call two thousand million, and a list of such lists takes hours.
+//! Parquet has no such list in its footer and in the headers of its pages.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
@@ -178,7 +178,7 @@ mod tests {
         assert!(is_endless(&[&[0x1c], &ENDLESS[..], &[0]].concat()));
         assert!(is_endless(&[0x19, 0x29, 0x12, 0x12, 0]));
         assert!(is_endless(&[0x1b, 0x7f, 0x11, 0]));
-        // Truth values that are fields have no bytes, and an empty list, a map with texts and damaged bytes are no loop.
+        // Truth values that are fields have no bytes; an empty list, a map with texts and damaged bytes are no loop.
         assert!(!is_endless(&[0x11, 0x12, 0x19, 0x02, 0x1b, 1, 0x18, 1, 65, 0]));
         for damaged in [&[][..], &[0x18, 0xff, 0xff, 0x03, 0], &[0x1e], &[0x15, 255, 255], &[0x1c; 999]] {
             assert!(!is_endless(damaged), "{damaged:?}");

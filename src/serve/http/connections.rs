@@ -80,8 +80,8 @@ fn give_up_behind(stream: &TcpStream, time: Duration) {
     {
         let time = libc::c_uint::try_from(time.as_millis()).unwrap_or(libc::c_uint::MAX);
         let size = size_of_val(&time) as libc::socklen_t;
-        // SAFETY: the socket is open, and the option is one of these bytes, which are read before the call returns. Where
-        // the system refuses, all is as it was.
+        // SAFETY: the socket is open, and the option is one of these bytes, which are read before the call returns.
+        // Where the system refuses, all is as it was.
         unsafe {
             let option = libc::TCP_USER_TIMEOUT;
             libc::setsockopt(stream.as_raw_fd(), libc::IPPROTO_TCP, option, (&raw const time).cast(), size);

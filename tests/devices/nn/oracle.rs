@@ -135,8 +135,8 @@ pub fn aggregate(f: &Fixture, x: &Matrix, how: &str) -> Matrix {
     y
 }
 
-/// Softmax of `score` over the edges of every destination, times `factor`, as weights of the `messages`, a row per edge.
-/// Both take the edge, its position and the head. Also the weights before `factor`, `[edges, heads]`.
+/// Softmax of `score` over the edges of every destination, times `factor`, as weights of the `messages`, a row per
+/// edge. Both take the edge, its position and the head. Also the weights before `factor`, `[edges, heads]`.
 pub fn attention(
     edges: &[Edge],
     rows: usize,

@@ -76,7 +76,8 @@ pub enum Reduce {
 /// minimum `dy_i` in the channels in which entry `ij` was the first of the best: `du_j = sum_i n_ij dm_ij/du_j` and
 /// `de_ij = n_ij dm_ij/de_ij`, summed over the channels that share a value. `m = u e` has the derivatives `e` and `u`,
 /// `m = u / e` has `1 / e` and `-u / e^2`. An edge of nodes that are not selected has a gradient of 0. Saved: the
-/// operands that these name, and for a maximum or minimum the winning entry of every element. Deterministic: no atomics.
+/// operands that these name, and for a maximum or minimum the winning entry of every element. Deterministic: no
+/// atomics.
 ///
 /// # Panics
 /// If a shape or dtype does not fit; for a maximum or minimum over 2^32 - 1 entries or more; over the reverse of spans

@@ -118,9 +118,9 @@ pub trait SpmmBackend: SelectBackend {
         accumulate_into: Option<FloatTensor<Self>>,
     ) -> FloatTensor<Self>;
 
-    /// `out_e = u_i v_j <g_i, x_j>` for every kept edge between selected nodes, f32, zero for others: the gradient of an
-    /// edge weight, added to `accumulate_into` where that is given. The edge of an entry is found through `edge_map`,
-    /// which names each edge once.
+    /// `out_e = u_i v_j <g_i, x_j>` for every kept edge between selected nodes, f32, zero for others: the gradient of
+    /// an edge weight, added to `accumulate_into` where that is given. The edge of an entry is found through
+    /// `edge_map`, which names each edge once.
     #[doc(hidden)]
     fn spmm_weight_gradient(
         view: &View<IntTensor<Self>>,
