@@ -1,5 +1,7 @@
 //! Scores of a data directory with a checkpoint.
 
+use std::path::Path;
+
 use graphsieve_kernels::GraphBackend;
 use ndarray::Array2;
 
@@ -7,8 +9,8 @@ use super::fits::bundle_of;
 use super::model::check_unused;
 use super::{Computed, ScoreOptions, Scores, kinds};
 use crate::config::RunConfig;
-use crate::error::Result;
-use crate::run::ensemble::Ensemble;
+use crate::error::{Error, Result};
+use crate::run::ensemble::{ENSEMBLE_FILE, Ensemble, Member};
 
 /// Scores the graph of a data directory with a checkpoint.
 ///
@@ -47,11 +49,14 @@ fn members<B: GraphBackend>(options: &ScoreOptions, ensemble: &Ensemble, devices
     for member in &ensemble.members {
         let checkpoint = options.checkpoint.join(&member.run);
         let computed = compute_on::<B>(&ScoreOptions { checkpoint, ..options.clone() }, devices)?;
-        scores.push(match computed.scores {
+        let own: Vec<f32> = match computed.scores {
             Scores::Anomaly(scores) => scores,
             Scores::Classes(probabilities) if is_classifier => probabilities.iter().copied().collect(),
             Scores::Classes(probabilities) => probabilities.column(1).to_vec(),
-        });
+        };
+        let of_first = scores.first().map_or(own.len(), Vec::len);
+        check_length(&options.checkpoint, [ensemble.best(), member], [of_first, own.len()])?;
+        scores.push(own);
         last = Some(computed.dataset);
     }
     let dataset = last.unwrap_or_else(|| unreachable!("an ensemble has a member"));
@@ -65,4 +70,33 @@ fn members<B: GraphBackend>(options: &ScoreOptions, ensemble: &Ensemble, devices
         false => Scores::Anomaly(mean),
     };
     Ok(Computed { dataset, scores, embeddings: None })
+}
+
+/// Refuses a member of the ensemble in `run` that scores more or fewer nodes or classes than the first one does.
+fn check_length(run: &Path, [first, member]: [&Member; 2], [expected, found]: [usize; 2]) -> Result<()> {
+    if found == expected {
+        return Ok(());
+    }
+    let (place, expected) =
+        (format!("member {}", member.name), format!("{expected} scores, as many as of {}", first.name));
+    let help = "members are models of one kind on the same data; give these by --data, or start a new run";
+    Err(Error::format(run.join(ENSEMBLE_FILE), place, expected, found.to_string(), help))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::Calibration;
+
+    #[test]
+    fn members_that_score_other_nodes_are_refused_by_their_name() {
+        let member = |name: &str| Member { name: name.into(), run: name.into(), calibration: Calibration::IDENTITY };
+        let (first, other) = (member("gcn"), member("gat"));
+        let check = |lengths| check_length(Path::new("run"), [&first, &other], lengths);
+        check([500, 500]).unwrap();
+        let error = check([500, 499]).unwrap_err();
+        assert_eq!(error.exit_code(), 1);
+        let told = "run/ensemble.json: member gat: expected 500 scores, as many as of gcn, found 499\n  help: ";
+        assert!(error.to_string().starts_with(told), "{error}");
+    }
 }
