@@ -41,7 +41,7 @@ The description of one table of transactions:
   label = \"Fraud\"
   values = [\"Amount\"]
 
-All keys are explained in the documentation of `graphsieve::data::tables`.";
+All keys: src/data/tables/TABLES.md, or the documentation of `graphsieve::data::tables`.";
 
 /// Tables of nodes and edges: CSV or Parquet, described by a TOML file
 #[derive(Debug, Args)]
