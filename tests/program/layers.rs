@@ -194,11 +194,21 @@ fn between_modules(uses: &Uses) -> BTreeMap<String, BTreeSet<String>> {
     modules
 }
 
-/// The layers that CONTRIBUTING.md tells of, lowest first.
+/// The layers that CONTRIBUTING.md tells of, lowest first: of its table the rows that begin with a number, and then name
+/// the modules of that layer.
 fn told_layers() -> Vec<Vec<String>> {
     let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("CONTRIBUTING.md")).unwrap();
-    let line = text.lines().find(|line| line.matches(" <- ").count() > 3).expect("the line of layers");
-    line.split(" <- ").map(|layer| layer.split(", ").map(str::to_owned).collect()).collect()
+    let mut layers: BTreeMap<usize, Vec<String>> = BTreeMap::new();
+    for row in text.lines().filter_map(|line| line.strip_prefix("| ")) {
+        let mut cells = row.split(" | ");
+        let layer = cells.next().and_then(|cell| cell.parse().ok());
+        if let (Some(layer), Some(modules)) = (layer, cells.next()) {
+            let names = modules.split(", ").map(|name| name.trim_matches('`').to_owned());
+            layers.entry(layer).or_default().extend(names);
+        }
+    }
+    assert!(layers.len() > 3, "the table of layers");
+    layers.into_values().collect()
 }
 
 /// What is wrong with the uses between modules, given their layers.
