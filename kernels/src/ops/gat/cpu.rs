@@ -7,6 +7,7 @@ use burn_backend::ops::FloatTensorOps;
 use burn_flex::{Flex, FlexTensor};
 use rayon::prelude::*;
 
+use super::cpu_parts::{Factors, ROWS_PER_SUM, ScoreTable};
 use super::edges::cpu::{Carried, RowOfEdges};
 use super::edges::{self, EdgeBackward, EdgeGradients, EdgeParts, EdgeSums};
 use super::{GatArgs, GatBackend, GatForward, GatScalars, GatTargets, Inputs, Scores, arrival_columns};
@@ -17,7 +18,7 @@ use crate::ops::dropout::Dropout;
 use crate::ops::head::HeadBackend;
 use crate::runtime::flex::{self, ROWS_PER_TASK, Storage, axpy, dot, with_storage};
 use crate::runtime::rows::{
-    Columns, EDGES_PER_BLOCK, Unwritten, attention_weights, exp_all, leaky_relu, scores_of, weights_again, zeroed,
+    Columns, Unwritten, attention_weights, exp_all, leaky_relu, runs, scores_of, weights_again, zeroed,
 };
 
 impl GatBackend for Flex {
@@ -108,73 +109,8 @@ impl GatBackend for Flex {
     }
 }
 
-/// Stretches of a list of edges whose rows fit in L1 together.
-pub(super) fn runs(edges: usize) -> impl Iterator<Item = std::ops::Range<usize>> {
-    (0..edges).step_by(EDGES_PER_BLOCK).map(move |start| start..edges.min(start + EDGES_PER_BLOCK))
-}
-
 fn contiguous(scores: Scores<FlexTensor>) -> Scores<FlexTensor> {
     scores.map(|matrix| matrix.to_contiguous())
-}
-
-/// The scores of nodes by head.
-pub(super) struct ScoreTable<'a> {
-    values: &'a [f32],
-    pub(super) columns: usize,
-    pub(super) first: usize,
-}
-
-impl<'a> ScoreTable<'a> {
-    pub(super) fn of(scores: &'a Scores<FlexTensor>) -> Self {
-        let columns = scores.matrix.shape()[1];
-        Self { values: flex::slice::<f32>(&scores.matrix), columns, first: scores.first }
-    }
-
-    /// Those of the nodes `ids`.
-    fn at<'b>(&'b self, ids: &'b [u32]) -> Columns<'b> {
-        Columns { table: self.values, stride: self.columns, at: self.first, ids }
-    }
-
-    /// Those of all heads.
-    fn row(&self, node: usize, heads: usize) -> &[f32] {
-        &self.values[node * self.columns + self.first..][..heads]
-    }
-
-    pub(super) fn get(&self, node: usize, head: usize) -> f32 {
-        self.values[node * self.columns + self.first + head]
-    }
-}
-
-/// The factors of dropout on the weights of the entries of a row, or nothing where none is dropped.
-pub(super) struct Factors {
-    dropout: Option<Dropout>,
-    /// By head.
-    factors: Vec<Vec<f32>>,
-}
-
-impl Factors {
-    pub(super) fn new(dropout: Option<Dropout>, heads: usize) -> Self {
-        Self { dropout, factors: vec![Vec::new(); heads] }
-    }
-
-    /// Those of the entries of `row` in the columns `cols`, both by node.
-    pub(super) fn of_row(&mut self, row: usize, cols: &[u32]) {
-        let Some(dropout) = self.dropout else { return };
-        for (head, factors) in self.factors.iter_mut().enumerate() {
-            factors.clear();
-            factors.extend(cols.iter().map(|&col| dropout.edge_factor(row as u32, col, head)));
-        }
-    }
-
-    pub(super) fn of(&self, head: usize, entry: usize) -> f32 {
-        self.factors[head].get(entry).map_or(1.0, |&factor| factor)
-    }
-
-    pub(super) fn apply(&self, head: usize, weights: &mut [f32]) {
-        if self.dropout.is_some() {
-            weights.iter_mut().zip(&self.factors[head]).for_each(|(weight, factor)| *weight *= factor);
-        }
-    }
 }
 
 fn forward<E: Storage>(
@@ -390,9 +326,6 @@ fn backward<E: Storage>(
     });
     (dh, dt)
 }
-
-/// Rows whose contributions are added up before those of all tasks are: enough that the sums of tasks cost nothing.
-pub(super) const ROWS_PER_SUM: usize = 256;
 
 /// `dv_0 = sum_i (sum_j dz_ij) x_i`, `dv_1 = sum_ij dz_ij x_j` with `dz_ij = a_ij l_ij (f_ij <g_i, x_j> - <g_i, y_i>)`.
 fn vector_gradient<E: Storage>(

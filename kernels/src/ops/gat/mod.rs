@@ -5,6 +5,7 @@ mod autodiff;
 #[cfg(feature = "cube")]
 mod backward_kernel;
 mod cpu;
+mod cpu_parts;
 pub(crate) mod edges;
 mod inputs;
 #[cfg(feature = "cube")]

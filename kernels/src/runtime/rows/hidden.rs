@@ -1,7 +1,7 @@
 //! Hidden layers of edges: what both ends and the values of an edge add up to, behind a leaky ReLU.
 
-use super::Rows;
 use super::element::{Element, load_first, store_first};
+use super::gathered::Rows;
 use super::isa::{Kernel, dispatch};
 use super::vector::Vector;
 

@@ -3,9 +3,9 @@
 use std::ops::Range;
 
 use super::element::{Element, load_first, store_first};
+use super::gathered::{EDGES_PER_BLOCK, NEAR_BYTES, Rows};
 use super::isa::Kernel;
 use super::vector::{MAX_LANES, Vector};
-use super::{EDGES_PER_BLOCK, NEAR_BYTES, Rows};
 
 /// Factors of rows.
 pub(super) trait Weights {

@@ -9,10 +9,10 @@ use crate::graph::csr::View;
 use crate::graph::drop_edge::DropEdge;
 use crate::graph::row_entries::RowEntries;
 use crate::ops::dropout::Dropout;
-use crate::ops::gat::cpu::{Factors, ScoreTable, runs};
+use crate::ops::gat::cpu_parts::{Factors, ScoreTable};
 use crate::ops::gat::{GatArgs, GatTargets, arrival_columns};
 use crate::runtime::flex::{self, Offsets, ROWS_PER_TASK, Storage, axpy, dot, ids};
-use crate::runtime::rows::{exp_all, leaky_relu, zeroed};
+use crate::runtime::rows::{exp_all, leaky_relu, runs, zeroed};
 
 /// The parts with everything that is read element by element in order.
 pub(in crate::ops::gat) fn contiguous(edges: &EdgeParts<FlexTensor, FlexTensor>) -> EdgeParts<FlexTensor, FlexTensor> {

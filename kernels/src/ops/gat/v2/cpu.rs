@@ -12,7 +12,7 @@ use crate::graph::csr::View;
 use crate::graph::drop_edge::DropEdge;
 use crate::graph::row_entries::RowEntries;
 use crate::ops::dropout::Dropout;
-use crate::ops::gat::cpu::{Factors, ROWS_PER_SUM};
+use crate::ops::gat::cpu_parts::{Factors, ROWS_PER_SUM};
 use crate::ops::gat::edges::cpu::{Carried, RowOfEdges as Encoded, contiguous};
 use crate::ops::gat::{GatArgs, GatForward};
 use crate::runtime::flex::{self, Offsets, ROWS_PER_TASK, Storage, axpy, dot, with_storage};
