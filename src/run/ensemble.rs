@@ -7,10 +7,14 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::RunDir;
+use super::tournament::{Model, Tournament};
 use crate::error::{Error, Result};
 use crate::graph::formats::atomic_write;
 use crate::graph::json::read_json;
 use crate::metrics::Calibration;
+
+/// What to do about a record that is none.
+const CHANGED: &str = "the file was changed; start a new run";
 
 /// The record in the run of an ensemble.
 pub const ENSEMBLE_FILE: &str = "ensemble.json";
@@ -34,24 +38,47 @@ pub struct Member {
 }
 
 impl Ensemble {
-    /// The record of a run, if it is that of an ensemble.
+    /// The record of a run, if it is that of an ensemble. Who follows its members, and theirs, comes to an end.
     ///
     /// # Errors
     /// [`Error::Io`](crate::error::Error::Io); [`Error::Format`](crate::error::Error::Format) for a file that is no
-    /// such record.
+    /// such record, and for a member that is a mean of this run or this run itself.
     pub fn of_run(run: &Path) -> Result<Option<Self>> {
+        Self::below(run, &[])
+    }
+
+    /// The same of a run that those of `above` are means of.
+    fn below(run: &Path, above: &[PathBuf]) -> Result<Option<Self>> {
         let file = run.join(ENSEMBLE_FILE);
-        match file.is_file() {
-            true => {
-                let help = "the file was changed; start a new run";
-                let ensemble: Self = read_json(&file, "the record of an ensemble", help)?;
-                match ensemble.members.is_empty() {
-                    true => Err(Error::format(file, "members", "at least one", "none", help)),
-                    false => Ok(Some(ensemble)),
-                }
-            }
-            false => Ok(None),
+        if !file.is_file() {
+            return Ok(None);
         }
+        let ensemble: Self = read_json(&file, "the record of an ensemble", CHANGED)?;
+        if ensemble.members.is_empty() {
+            return Err(Error::format(file, "members", "at least one", "none", CHANGED));
+        }
+        let own = run.canonicalize().map_err(|source| Error::io(run, "open", source))?;
+        let above = [above, &[own]].concat();
+        for Member { name, run: member, .. } in &ensemble.members {
+            let path = run.join(member);
+            // What is not there, whoever needs it says.
+            let model = match Tournament::of_run(&path)? {
+                Some(Tournament { model: Some(Model { run: model, .. }), .. }) => path.join(model),
+                _ => path,
+            };
+            if model.canonicalize().is_ok_and(|model| above.contains(&model)) {
+                let (place, found) = (format!("member {name}"), member.display().to_string());
+                return Err(Error::format(
+                    file,
+                    place,
+                    "a run that is neither this one nor a mean of it",
+                    found,
+                    CHANGED,
+                ));
+            }
+            Self::below(&model, &above)?;
+        }
+        Ok(Some(ensemble))
     }
 
     /// The best member.
@@ -116,6 +143,39 @@ mod tests {
         assert!(mean_score(&[vec![0.5, f32::NAN]])[1].is_nan());
         let text = serde_json::to_string(&ensemble).unwrap();
         assert_eq!(serde_json::from_str::<Ensemble>(&text).unwrap(), ensemble, "{text}");
+    }
+
+    #[test]
+    fn members_that_lead_back_to_their_ensemble_are_refused() {
+        let runs = tempfile::tempdir().unwrap();
+        let write = |run: &str, members: &[&str]| {
+            let ensemble = Ensemble::of_restarts(members.iter().map(|of| ((*of).into(), format!("../{of}").into())));
+            std::fs::create_dir_all(runs.path().join(run)).unwrap();
+            std::fs::write(runs.path().join(run).join(ENSEMBLE_FILE), serde_json::to_string(&ensemble).unwrap())
+                .unwrap();
+        };
+        let read = |run: &str| Ensemble::of_run(&runs.path().join(run));
+        let refused = |run: &str, place: &str| {
+            let error = read(run).unwrap_err();
+            assert_eq!(error.exit_code(), 1);
+            let expected = format!("{place}: expected a run that is neither this one nor a mean of it, found ../");
+            assert!(error.to_string().contains(&expected), "{error}\nlacks {expected}");
+        };
+        write("own", &["nowhere", "own"]);
+        refused("own", "own/ensemble.json: member own");
+        // By another path, and over others.
+        write("long", &["own/../long"]);
+        refused("long", "long/ensemble.json: member own/../long");
+        write("first", &["second"]);
+        write("second", &["third", "third"]);
+        write("third", &["first"]);
+        ["first", "second", "third"].iter().for_each(|run| refused(run, "/ensemble.json: member "));
+        write("outside", &["first"]);
+        refused("outside", "third/ensemble.json: member first");
+        // One that several are a mean of is no ring.
+        write("third", &["fourth", "fifth"]);
+        write("fifth", &["fourth"]);
+        assert!(["outside", "first", "second", "third"].iter().all(|run| read(run).unwrap().is_some()));
     }
 
     #[test]
