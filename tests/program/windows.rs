@@ -172,6 +172,34 @@ fn windows_that_suit_the_training_rows_are_printed_and_stored_for_other_tables()
 }
 
 #[test]
+fn several_tables_for_one_type_have_windows_of_their_own_and_the_value_of_the_first() {
+    let windows = |value: &str, more: &str| {
+        let own = format!("{value}spans = [\"1d\"]\nlast = []\none_hop = []\n{more}");
+        EVENTS.replace("spans = [\"1d\", \"7d\"]\nlast = [3]\n", &own)
+    };
+    let second = "[[windows]]\nnodes = \"payment\"\nspans = [\"7d\"]\nlast = [3]\none_hop = []\n";
+    let value = "value = \"id\"\n";
+    let one = EVENTS.replace("last = [3]\n", &format!("last = [3]\none_hop = []\n{value}"));
+    let [one, two, repeated] = [one, windows(value, second), windows(value, &format!("{second}{value}"))]
+        .map(|description| imported(&payments(150), &format!("{BY_TIME}{description}")).0);
+    let column = |data: &Dataset, name: &str| -> Vec<f32> {
+        let at = data.feature_names.as_ref().unwrap().iter().position(|known| known == name).unwrap();
+        (0..150).map(|event| data.features.as_ref().unwrap().row(event).nth(at).unwrap()).collect()
+    };
+    for name in ["payment.card_1d_sum", "payment.card_7d_sum", "payment.shop_last_3_mean"] {
+        assert_eq!(column(&two, name), column(&one, name), "{name}");
+        assert_eq!(column(&repeated, name), column(&one, name), "{name}");
+    }
+    // What the first leaves out is the amount, also where a second one names it.
+    imported(&payments(150), &format!("{BY_TIME}{}value = \"amount\"\n", windows("", second)));
+    let no_amount =
+        windows("", &format!("{second}value = \"amount\"\n")).replace("amount = \"amount\"\nalert", "alert");
+    let sandbox = tables(&payments(150), &format!("{BY_TIME}{no_amount}"));
+    let words = ["windows.value = \"amount\": expected none, as of the first", "name it in the first table"];
+    sandbox.refuses(["import", "tables", "graph.toml", "--out", "data"], 2, &words);
+}
+
+#[test]
 fn windows_that_say_nothing_or_too_much_are_refused() {
     let by_time = format!("{BY_TIME}{EVENTS}");
     let cases = [

@@ -438,6 +438,8 @@ impl Description {
             let (expected, found) = ("a table of events, which has a time", "no [[nodes]] table with a time".into());
             return Err(wrong("windows", expected, found, help));
         }
+        let mut of_events = self.nodes.iter().filter(|table| table.time.is_some());
+        of_events.try_for_each(|table| windows::check_values(&self.windows, table))?;
         let of_nodes = self.nodes.iter().map(|table| ("nodes.features", &table.features));
         let of_edges = self.edges.iter().map(|table| ("edges.values", &table.values));
         for (key, columns) in of_nodes.chain(of_edges) {

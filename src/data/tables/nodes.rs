@@ -57,8 +57,7 @@ impl Fact {
         let known = table.label.as_ref().and_then(|label| label.known.as_ref());
         facts.extend(known.map(|column| (Fact::Known, moment(column))));
         facts.extend(table.amount.as_ref().map(|column| (Fact::Amount, number(column))));
-        let of_table = |windows: &&WindowTable| windows.nodes.as_ref().is_none_or(|nodes| *nodes == table.node_type);
-        let value = windows.iter().find(of_table).and_then(|windows| windows.value.as_ref());
+        let value = windows.iter().find(|windows| windows.is_of(table)).and_then(|windows| windows.value.as_ref());
         facts.extend(value.or(table.amount.as_ref()).map(|column| (Fact::Value, number(column))));
         facts
     }

@@ -4,7 +4,7 @@ use std::fmt::Display;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Span, SplitBy, wrong};
+use super::{NodeTable, Span, SplitBy, wrong};
 use crate::data::windows::{Measure, OtherMeasure};
 use crate::error::Result;
 
@@ -15,7 +15,8 @@ pub struct WindowTable {
     /// Node type of the events; may be left out where there is one table with times.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nodes: Option<String>,
-    /// Column of the values that are summed; default: the amount of the events.
+    /// Column of the values that are summed; default: the amount of the events, which have one value: of several tables
+    /// for one type the first decides, and no other names another.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
     /// Lengths of the windows. Default: those that suit the training rows, see
@@ -51,6 +52,11 @@ pub struct WindowTable {
 }
 
 impl WindowTable {
+    /// Whether it is about the events of a node table.
+    pub(in crate::data::tables) fn is_of(&self, table: &NodeTable) -> bool {
+        self.nodes.as_ref().is_none_or(|nodes| *nodes == table.node_type)
+    }
+
     /// Refuses windows that hold nothing, two windows of one name, and such of later events in a split by time.
     pub(super) fn check(&self, split: SplitBy) -> Result<()> {
         let wrong = |key: &str, expected: &str, found: String, help: &str| {
@@ -72,6 +78,22 @@ impl WindowTable {
             None => Ok(()),
         }
     }
+}
+
+/// Refuses a value other than the one that the first of the tables for the events of `of` has, which decides.
+pub(super) fn check_values(tables: &[WindowTable], of: &NodeTable) -> Result<()> {
+    let name = &of.node_type;
+    let mut own = tables.iter().filter(|table| table.is_of(of));
+    let first = own.next().and_then(|table| table.value.as_ref()).or(of.amount.as_ref());
+    let Some(other) = own.find_map(|table| table.value.as_ref().filter(|&value| Some(value) != first)) else {
+        return Ok(());
+    };
+    let as_first = format!("as of the first [[windows]] table of `{name}`");
+    let (expected, help) = match first {
+        Some(first) => (format!("{first:?}, {as_first}"), "events have one value: leave it out".to_owned()),
+        None => (format!("none, {as_first}"), "events have one value: name it in the first table".to_owned()),
+    };
+    Err(wrong("windows.value", expected, format!("{other:?}"), help))
 }
 
 /// The first of a list that is there already.
