@@ -114,7 +114,8 @@ impl Windows<'_> {
     /// # Errors
     /// [`Error::Config`](crate::Error::Config) for windows of nodes that are no events; for windows of labels where
     /// there are none, where the split is by group, or by time and nothing says when they become known; for windows
-    /// ahead that would tell events their own labels; and for another split than the transforms of `with` need.
+    /// ahead that would tell events their own labels; for a window that two tables have; and for another split than the
+    /// transforms of `with` need.
     pub fn compute(&self, progress: &dyn Fn(u64, u64)) -> Result<Made> {
         let mut made = Made::default();
         for (at, wanted) in self.description.windows.iter().enumerate() {
@@ -179,10 +180,13 @@ impl Windows<'_> {
             let count = *count;
             events(vec![Entity { name: "pair", of_event, count }])
         });
-        for config in [Some(&earlier), later.as_ref()].into_iter().flatten() {
-            for events in [Some(&events_of_entities), of_pairs.as_ref()].into_iter().flatten() {
-                made.windowed.push(Windowed { node_type, table: windows::compute(events, config, progress) });
-            }
+        let of = [Some(&events_of_entities), of_pairs.as_ref()];
+        let with_events = |config| of.into_iter().flatten().map(move |events| (events, config));
+        let all: Vec<_> = [Some(&earlier), later.as_ref()].into_iter().flatten().flat_map(with_events).collect();
+        let others: Vec<&Windowed> = made.windowed.iter().filter(|other| other.node_type == node_type).collect();
+        all.iter().try_for_each(|(events, config)| check_once(&table.node_type, events, config, &others))?;
+        for (events, config) in all {
+            made.windowed.push(Windowed { node_type, table: windows::compute(events, config, progress) });
         }
         let fitted = FittedWindows::of(&earlier, counted);
         made.notes.extend(fitted.note(wanted));
@@ -324,6 +328,29 @@ impl FittedWindows {
         };
         (Self::config(wanted, counted, self.suited()), self.training_labels)
     }
+}
+
+/// Refuses a window of events of the type `name` that is among `others`, of earlier tables: two columns would have one
+/// name. What is of no window, such as how many events there were so far, every table has.
+fn check_once(name: &str, events: &EventColumns, config: &WindowConfig, others: &[&Windowed]) -> Result<()> {
+    let none = WindowConfig { spans: Vec::new(), last: Vec::new(), one_hop: Vec::new(), ..config.clone() };
+    let of_all = windows::column_names(events, &none);
+    let alone = [
+        ("windows.spans", WindowConfig { spans: config.spans.clone(), ..none.clone() }),
+        ("windows.last", WindowConfig { last: config.last.clone(), ..none.clone() }),
+        ("windows.one_hop", WindowConfig { one_hop: config.one_hop.clone(), ..none.clone() }),
+    ];
+    for (key, config) in &alone {
+        let is_new = |column: &String| others.iter().all(|other| !other.table.names.contains(column));
+        let mut columns = windows::column_names(events, config).into_iter().filter(|column| !of_all.contains(column));
+        if let Some(column) = columns.find(|column| !is_new(column)) {
+            let expected =
+                format!("every window once: an earlier [[windows]] table of `{name}` makes this column, too");
+            let help = "remove the window from one table; a list that is left out is what suits the data, [] is none";
+            return Err(wrong_key(key, &expected, &column, help));
+        }
+    }
+    Ok(())
 }
 
 fn seconds(spans: &[Span]) -> Vec<i64> {
