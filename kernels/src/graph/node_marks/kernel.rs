@@ -86,24 +86,27 @@ launch_args! {
     }
 }
 
-/// The number of marked nodes of every stretch.
+/// The number of marked nodes of every stretch. A lane reads `per_lane` nodes at a time, so that it waits for memory
+/// less often.
 #[cube(launch_unchecked)]
 pub(crate) fn count_kernel(
     marks: &Array<i32>,
     counts: &mut Array<i32>,
     sizes: &MarkSizes,
     #[comptime] stretch_len: usize,
+    #[comptime] per_lane: usize,
 ) {
     let mut stretch = CUBE_POS * CUBE_DIM_Y as usize + UNIT_POS_Y as usize;
     while stretch < sizes.stretches {
         let mut count = 0i32;
-        let mut k = stretch * stretch_len + UNIT_POS_X as usize;
+        let mut k = stretch * stretch_len + UNIT_POS_X as usize * per_lane;
         let end = (stretch + 1) * stretch_len;
         while k < end {
-            if k < sizes.nodes {
-                count += marks[k];
+            #[unroll]
+            for u in 0..per_lane {
+                count += mark_of(marks, k + u, sizes.nodes);
             }
-            k += CUBE_DIM_X as usize;
+            k += CUBE_DIM_X as usize * per_lane;
         }
         let total = plane_sum(count);
         if UNIT_POS_X == 0 {
@@ -111,6 +114,12 @@ pub(crate) fn count_kernel(
         }
         stretch += CUBE_COUNT * CUBE_DIM_Y as usize;
     }
+}
+
+/// The mark of node `k`; 0 where there is none.
+#[cube]
+fn mark_of(marks: &Array<i32>, k: usize, nodes: usize) -> i32 {
+    if k < nodes { marks[k] } else { 0i32.runtime() }
 }
 
 /// Counts become the sums of the counts before them; one plane.
@@ -134,27 +143,43 @@ pub(crate) fn scan_kernel(counts: &mut Array<i32>, total: &mut Array<i32>, num_s
     }
 }
 
-/// Writes every node's position and the list of marked nodes.
+/// Writes every node's position and the list of marked nodes; `per_lane` as in [`count_kernel`].
 #[cube(launch_unchecked)]
-pub(crate) fn list_kernel(inputs: &Marked, out: &mut NodeList, sizes: &MarkSizes, #[comptime] stretch_len: usize) {
+pub(crate) fn list_kernel(
+    inputs: &Marked,
+    out: &mut NodeList,
+    sizes: &MarkSizes,
+    #[comptime] stretch_len: usize,
+    #[comptime] per_lane: usize,
+) {
     let mut stretch = CUBE_POS * CUBE_DIM_Y as usize + UNIT_POS_Y as usize;
     while stretch < sizes.stretches {
         let mut before = inputs.firsts[stretch];
         let mut tile = stretch * stretch_len;
         let end = (stretch + 1) * stretch_len;
         while tile < end {
-            let k = tile + UNIT_POS_X as usize;
-            let valid = k < sizes.nodes;
-            let mark = if valid { inputs.marks[k] } else { 0i32.runtime() };
-            let at = before + plane_exclusive_sum(mark);
-            if valid {
-                out.position[k] = select(mark != 0i32, at, -1i32);
-                if mark != 0i32 {
-                    out.rows[usize::cast_from(at)] = i32::cast_from(k);
-                }
+            let first = tile + UNIT_POS_X as usize * per_lane;
+            let mut marks = Array::<i32>::new(per_lane);
+            let mut count = 0i32;
+            #[unroll]
+            for u in 0..per_lane {
+                marks[u] = mark_of(&inputs.marks, first + u, sizes.nodes);
+                count += marks[u];
             }
-            before += plane_sum(mark);
-            tile += CUBE_DIM_X as usize;
+            let mut at = before + plane_exclusive_sum(count);
+            #[unroll]
+            for u in 0..per_lane {
+                let k = first + u;
+                if k < sizes.nodes {
+                    out.position[k] = select(marks[u] != 0i32, at, -1i32);
+                    if marks[u] != 0i32 {
+                        out.rows[usize::cast_from(at)] = i32::cast_from(k);
+                    }
+                }
+                at += marks[u];
+            }
+            before += plane_sum(count);
+            tile += CUBE_DIM_X as usize * per_lane;
         }
         stretch += CUBE_COUNT * CUBE_DIM_Y as usize;
     }

@@ -23,8 +23,11 @@ use crate::runtime::args::array;
 use crate::runtime::backends::impl_for_devices;
 use crate::runtime::launch::{PlanePerRow, address, empty, flat};
 
-/// Nodes that one plane counts and lists: a multiple of every plane size.
+/// Nodes that one plane counts and lists: a multiple of those that all lanes of any plane read at a time.
 const STRETCH: usize = 1024;
+/// Nodes that a lane reads at a time.
+const PER_LANE: usize = 8;
+
 fn scatter<R: CubeRuntime>(rows: &CubeTensor<R>, len: usize, out: &CubeTensor<R>, place: bool) {
     if len == 0 {
         return;
@@ -101,6 +104,7 @@ impl_for_devices! { NodeSetBackend =>
                     array(&counts),
                     sizes(),
                     STRETCH,
+                    PER_LANE,
                 );
             }
             scan_kernel::launch_unchecked::<R>(
@@ -120,6 +124,7 @@ impl_for_devices! { NodeSetBackend =>
                     NodeListArgs { rows: array(&list), position: array(&position) }.launch(),
                     sizes(),
                     STRETCH,
+                    PER_LANE,
                 );
             }
         }

@@ -17,8 +17,8 @@ use crate::runtime::launch::{PlanePerRow, Target};
 /// Cubes of a launch that leaves sums per plane: enough for every multiprocessor of a large GPU.
 const PARTIAL_CUBES: usize = 1024;
 /// Where the sums are few there are more cubes, which end closer together: these many bytes are added up in no time
-/// beside the launch (`bench kernels`, four values an edge: 15.4 ms with 1,024 cubes, 14.8 ms with these).
-const PARTIAL_BYTES: usize = 4 << 20;
+/// beside the launch.
+const PARTIAL_BYTES: usize = 16 << 20;
 
 /// A launch whose planes leave a partial sum each.
 pub(super) struct PartialLaunch<R: CubeRuntime> {
