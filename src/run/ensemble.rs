@@ -169,7 +169,9 @@ mod tests {
         write("first", &["second"]);
         write("second", &["third", "third"]);
         write("third", &["first"]);
-        ["first", "second", "third"].iter().for_each(|run| refused(run, "/ensemble.json: member "));
+        refused("first", "third/ensemble.json: member first");
+        refused("second", "first/ensemble.json: member second");
+        refused("third", "second/ensemble.json: member third");
         write("outside", &["first"]);
         refused("outside", "third/ensemble.json: member first");
         // One that several are a mean of is no ring.

@@ -53,7 +53,7 @@ pub struct WindowTable {
 
 impl WindowTable {
     /// Whether it is about the events of a node table.
-    pub(in crate::data::tables) fn is_of(&self, table: &NodeTable) -> bool {
+    pub(crate) fn is_of(&self, table: &NodeTable) -> bool {
         self.nodes.as_ref().is_none_or(|nodes| *nodes == table.node_type)
     }
 
