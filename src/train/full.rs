@@ -26,11 +26,15 @@ impl<I: 'static, D> Full<I, D> {
 }
 
 impl<I, D> Full<I, D> {
-    /// The next epoch as `begin` has begun it, in front of the epoch before; the one behind it begins now.
+    /// The next epoch, which [`Self::begin_ahead`] has begun or `begin` begins.
     pub fn next_begun(&mut self, begin: impl Fn(I) -> D) -> D {
         let now = self.ahead.take().or_else(|| (self.next)().map(&begin));
-        self.ahead = (self.next)().map(begin);
         now.unwrap_or_else(|| unreachable!("one input per epoch"))
+    }
+
+    /// Lets `begin` begin the epoch behind it.
+    pub fn begin_ahead(&mut self, begin: impl Fn(I) -> D) {
+        self.ahead = (self.next)().map(begin);
     }
 }
 
@@ -41,17 +45,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_epoch_begins_once_before_the_one_in_front_of_it_is_given() {
+    fn every_epoch_begins_once_and_one_ahead() {
         let (begun, mut full) = (RefCell::new(Vec::new()), Full::prefetched(2, 4, |epoch| epoch));
-        let mut next = || {
-            full.next_begun(|epoch| {
-                begun.borrow_mut().push(epoch);
-                epoch * 10
-            })
+        let begin = |epoch| {
+            begun.borrow_mut().push(epoch);
+            epoch * 10
         };
-        for (given, begun_then) in [(20, vec![2, 3]), (30, vec![2, 3, 4]), (40, vec![2, 3, 4])] {
-            assert_eq!(next(), given);
-            assert_eq!(*begun.borrow(), begun_then);
+        for (given, ahead) in [(20, vec![2, 3]), (30, vec![2, 3, 4]), (40, vec![2, 3, 4])] {
+            assert_eq!(full.next_begun(begin), given);
+            full.begin_ahead(begin);
+            assert_eq!(*begun.borrow(), ahead);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use burn::tensor::backend::Backend;
 use burn::tensor::{Tensor, TensorData};
-use graphsieve_kernels::{GraphBackend, PairIndex, PairList, bce_with_logits_sum, pair_dot, upload};
+use graphsieve_kernels::{GraphBackend, PairIndex, PairList, bce_with_logits_sum, pair_dot, upload, upload_data};
 use ndarray::ArrayView2;
 use serde::{Deserialize, Serialize};
 
@@ -146,7 +146,7 @@ impl Pairs {
     pub fn upload<B: GraphBackend>(self, device: &B::Device) -> DevicePairs<B> {
         let Self { lists, targets, weight, .. } = self;
         let wanted: Vec<f32> = targets.iter().map(|&t| f32::from(t)).collect();
-        let wanted = Tensor::from_data(TensorData::new(wanted, [targets.len()]), device);
+        let wanted = upload_data(TensorData::new(wanted, [targets.len()]), device);
         DevicePairs { lists: uploaded(lists, device), wanted, targets, weight }
     }
 }

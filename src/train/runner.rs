@@ -40,7 +40,11 @@ impl<B: GraphBackend, T: Task<B>> Runner<B, T> {
             Runner::Full(full) => {
                 let begun = full.next_begun(|input| task.begin(input));
                 let turn = autodiff_turn();
-                Ok(Step { losses: task.epoch(model, begun, rank)?, share: 1.0, last: true, turn })
+                let losses = task.epoch(model, begun, rank)?;
+                // The device finds the rows of the next epoch between both passes of this one, so that nobody waits for
+                // them, and the host uploads them while it computes.
+                full.begin_ahead(|input| task.begin(input));
+                Ok(Step { losses, share: 1.0, last: true, turn })
             }
             Runner::Sampled(sampled) => {
                 let (batch, share, last) = sampled.next_batch(rank)?;

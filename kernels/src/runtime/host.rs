@@ -6,6 +6,8 @@ use burn::tensor::backend::Backend;
 use burn::tensor::ops::IntTensor;
 use burn::tensor::{DType, Int, Tensor, TensorData};
 
+use super::queued::queued;
+
 /// The first `len` values of an integer tensor: nobody need have written those behind them.
 pub(crate) fn to_host<B: Backend>(values: &IntTensor<B>, len: usize) -> Vec<i64> {
     if len == 0 {
@@ -32,5 +34,8 @@ pub(crate) fn index_tensor<B: Backend>(mut values: Vec<i32>, device: &B::Device)
         values.push(0);
     }
     let len = values.len();
+    if let Some(there) = queued(len, DType::I32, device, &|to| to.copy_from_slice(bytemuck::cast_slice(&values))) {
+        return there;
+    }
     Tensor::<B, 1, Int>::from_data(TensorData::new(values, [len]), (device, DType::I32)).into_primitive()
 }

@@ -1,5 +1,7 @@
 //! Many short lists of numbers in one copy to the device.
 
+#[cfg(feature = "cube")]
+use burn::tensor::DType;
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::IntTensor;
 use burn_autodiff::{Autodiff, checkpoint::strategy::CheckpointStrategy};
@@ -8,6 +10,8 @@ use burn_flex::Flex;
 #[cfg(feature = "cube")]
 use crate::runtime::backends::impl_for_devices;
 use crate::runtime::host::index_tensor;
+#[cfg(feature = "cube")]
+use crate::runtime::queued::queued;
 
 /// Backends that take many lists at once.
 pub trait UploadBackend: Backend {
@@ -35,18 +39,30 @@ pub(crate) const ALIGNMENT: usize = 64;
 impl_for_devices! { UploadBackend =>
     fn upload_lists(lists: Vec<Vec<i32>>, device: &Self::Device) -> Vec<IntTensor<Self>> {
         let room = |list: &Vec<i32>| list.len().max(1).next_multiple_of(ALIGNMENT);
-        let mut words = Vec::with_capacity(lists.iter().map(room).sum());
-        let mut spans = Vec::with_capacity(lists.len());
-        for list in lists {
-            let start = words.len();
-            spans.push((start, list.len().max(1)));
-            words.extend_from_slice(&list);
-            words.resize(start + room(&list), 0);
-        }
-        if words.is_empty() {
+        let len = lists.iter().map(room).sum();
+        if len == 0 {
             return Vec::new();
         }
-        let all = index_tensor::<Self>(words, device);
-        spans.into_iter().map(|(start, len)| crate::runtime::launch::part(&all, start, len)).collect()
+        let write = |mut words: &mut [i32]| {
+            for list in &lists {
+                let (own, rest) = words.split_at_mut(room(list));
+                own[..list.len()].copy_from_slice(list);
+                own[list.len()..].fill(0);
+                words = rest;
+            }
+        };
+        let there = queued(len, DType::I32, device, &|words| write(bytemuck::cast_slice_mut(words)));
+        let all = there.unwrap_or_else(|| {
+            let mut words = vec![0; len];
+            write(&mut words);
+            index_tensor::<Self>(words, device)
+        });
+        let mut start = 0;
+        let own = |list: &Vec<i32>| {
+            let own = crate::runtime::launch::part(&all, start, list.len().max(1));
+            start += room(list);
+            own
+        };
+        lists.iter().map(own).collect()
     }
 }

@@ -16,6 +16,7 @@ pub(crate) mod lists;
 pub(crate) mod memory;
 pub(crate) mod page_locked;
 pub(crate) mod prims;
+pub(crate) mod queued;
 pub(crate) mod rows;
 pub(crate) mod start_gradient;
 #[cfg(feature = "testing")]

@@ -5,7 +5,7 @@ use burn::tensor::backend::Backend;
 use burn::tensor::{BasicOps, DType, Element, ElementConversion, Tensor, TensorData};
 use bytemuck::Pod;
 use graphsieve_kernels::testing::harness::Trial;
-use graphsieve_kernels::{GraphBackend, UPLOAD_PIECE, on_every_backend, upload, upload_data, upload_ints};
+use graphsieve_kernels::{GraphBackend, NodeSet, UPLOAD_PIECE, on_every_backend, upload, upload_data, upload_ints};
 use half::{bf16, f16};
 
 /// The trials of this file.
@@ -18,6 +18,7 @@ pub fn trials() -> Vec<Trial> {
         rows_of_a_few_values_arrive,
         rows_of_any_width_arrive,
         what_is_uploaded_comes_behind_what_was_asked_for_before,
+        short_arrays_arrive_while_others_are_on_their_way,
     )
 }
 
@@ -121,5 +122,27 @@ fn what_is_uploaded_comes_behind_what_was_asked_for_before<B: GraphBackend>(devi
     for (round, sum) in sums.into_iter().enumerate() {
         let data = sum.into_data();
         assert!(data.as_slice::<f32>().unwrap().iter().all(|&v| v == 2.0 * round as f32), "round {round}");
+    }
+}
+
+/// Around the least and the most bytes of what a device fetches when its turn comes, more often than it has memory for.
+fn short_arrays_arrive_while_others_are_on_their_way<B: GraphBackend>(device: &B::Device) {
+    let words = |bytes: usize| bytes / size_of::<f32>();
+    let lengths = [words(1 << 16), words(1 << 16) + 1, words(1 << 16) + 6, 100_003, words(UPLOAD_PIECE) - 1];
+    let mut arrived = Vec::new();
+    for round in 0..3 {
+        for len in lengths {
+            let nodes: Vec<u32> = (round..round + len as u32).collect();
+            let x: Tensor<B, 1> =
+                upload_data(TensorData::new(nodes.iter().map(|&n| n as f32).collect(), [len]), device);
+            let set = NodeSet::<B>::new(&nodes, len + 3, device);
+            // Reads them behind what else is queued.
+            arrived.push((nodes, x.clone() + x, set));
+        }
+    }
+    for (nodes, sum, set) in arrived {
+        let data = sum.into_data();
+        assert!(data.as_slice::<f32>().unwrap().iter().zip(&nodes).all(|(&sum, &node)| sum == 2.0 * node as f32));
+        assert_eq!(set.to_host(), nodes);
     }
 }

@@ -4,7 +4,9 @@ use std::ops::Range;
 
 use burn::backend::Autodiff;
 use burn::tensor::{Tensor, TensorData};
-use graphsieve_kernels::{Focus, GraphBackend, RowIndex, RowList, focal_with_logits_sum, gather_rows, smoothness_sum};
+use graphsieve_kernels::{
+    Focus, GraphBackend, RowIndex, RowList, focal_with_logits_sum, gather_rows, smoothness_sum, upload_data,
+};
 
 use crate::config::{LossConfig, Rows, Stage2Config};
 use crate::graph::{HeteroGraph, Relation};
@@ -218,7 +220,7 @@ impl GroupedLoss {
         // No device takes a copy of nothing.
         let terms = |rows: RowList, values: Vec<f32>| {
             let len = values.len();
-            (len > 0).then(|| (rows.upload(device), Tensor::from_data(TensorData::new(values, [len]), device)))
+            (len > 0).then(|| (rows.upload(device), upload_data(TensorData::new(values, [len]), device)))
         };
         let (labelled, ends) = (terms(self.labelled, self.targets), terms(self.ends, self.weights));
         DeviceLoss { labelled, ends, share: self.share }

@@ -4,6 +4,7 @@
 //! driver copies it once more into page-locked memory of its own: about 1 GB/s in all. On CUDA large arrays go another
 //! way: a few threads write them piece by piece into page-locked memory, from where the device fetches a piece while
 //! others are written. Nothing is in host memory a second time, and what lies in a mapped file is read by all of them.
+//! For what is shorter see [`queued`](super::queued).
 
 #[cfg(feature = "cuda")]
 mod cuda;
@@ -13,16 +14,16 @@ mod pieces;
 use std::any::Any;
 
 use burn::tensor::backend::Backend;
-use burn::tensor::ops::IntTensor;
-use burn::tensor::{DType, Element, Int, Tensor, TensorData};
+use burn::tensor::ops::{FloatTensor, IntTensor};
+use burn::tensor::{DType, Element, Int, Tensor, TensorData, TensorPrimitive};
 use bytemuck::Pod;
 use rayon::prelude::*;
 
 use super::device::cuda_index;
 use super::host::index_tensor;
+use super::queued::queued;
 
-/// Bytes that one thread writes and the device fetches at a time. Fewer in all go CubeCL's way, on which the host does
-/// not wait for the device.
+/// Bytes that one thread writes and the device fetches at a time. Fewer in all are [`queued`](super::queued).
 pub const PIECE: usize = 4 << 20;
 
 /// Elements of a task where all are written to memory of the host.
@@ -63,7 +64,11 @@ pub fn upload<B: Backend, E: Element + Pod, const D: usize>(
 pub fn upload_data<B: Backend, const D: usize>(data: TensorData, device: &B::Device) -> Tensor<B, D> {
     let (shape, dtype) = (data.shape.dims::<D>(), data.dtype);
     let bytes = data.as_bytes();
-    let there = in_pieces::<B, D>(shape, dtype, device, &|first, to| to.copy_from_slice(&bytes[first..][..to.len()]));
+    let fill = |first: usize, to: &mut [u8]| to.copy_from_slice(&bytes[first..][..to.len()]);
+    let there = in_pieces::<B, D>(shape, dtype, device, &fill).or_else(|| {
+        let values = queued::<FloatTensor<B>>(shape.iter().product(), dtype, device, &|to| fill(0, to))?;
+        Some(Tensor::<B, 1>::from_primitive(TensorPrimitive::Float(values)).reshape(shape))
+    });
     there.unwrap_or_else(|| Tensor::from_data(data, (device, dtype)))
 }
 
