@@ -161,22 +161,32 @@ impl<B: GraphBackend> DevicePairs<B> {
     }
 }
 
-/// How well the embeddings `z` of all nodes, by global id, tell pairs of the relations of `host` apart; `None` unless
-/// both kinds are there.
+/// How well embeddings tell pairs of the relations of `host` apart; `rows` gives those of some nodes of every type.
+/// `None` unless both kinds are there.
 ///
 /// # Errors
 /// Embeddings that are not finite.
 pub fn metrics<B: GraphBackend>(
     host: &HeteroGraph,
     drawn: &[LabelledPairs],
-    z: ArrayView2<f32>,
+    rows: impl FnOnce(Vec<Vec<u32>>) -> Vec<Tensor<B, 2>>,
     device: &B::Device,
 ) -> Result<Option<EdgeMetrics>> {
     let Pairs { nodes, lists, targets, .. } = Pairs::new(host, drawn, Rows::Reachable);
     if !targets.contains(&0) || !targets.contains(&1) {
         return Ok(None);
     }
-    let nodes = nodes.unwrap_or_else(|| unreachable!("reachable rows are listed"));
+    let z = rows(nodes.unwrap_or_else(|| unreachable!("reachable rows are listed")));
+    edge_metrics(dots(&uploaded(lists, device), &z), &targets).map(Some)
+}
+
+/// The embeddings of some nodes of every type out of those of all nodes, by global id, on a device.
+pub fn rows_of<B: GraphBackend>(
+    host: &HeteroGraph,
+    z: ArrayView2<f32>,
+    nodes: &[Vec<u32>],
+    device: &B::Device,
+) -> Vec<Tensor<B, 2>> {
     let (dim, values) = (z.ncols(), z.to_slice().unwrap_or_default());
     let rows = |(of, nodes): (&NodeType, &Vec<u32>)| {
         upload([nodes.len(), dim], device, |first, mut to: &mut [f32]| {
@@ -191,8 +201,7 @@ pub fn metrics<B: GraphBackend>(
             }
         })
     };
-    let z: Vec<Tensor<B, 2>> = host.node_types().iter().zip(&nodes).map(rows).collect();
-    edge_metrics(dots(&uploaded(lists, device), &z), &targets).map(Some)
+    host.node_types().iter().zip(nodes).map(rows).collect()
 }
 
 /// 1 for edges, 0 for other pairs.

@@ -1,11 +1,16 @@
 //! Whether data are still what a model was trained on.
 
-use rayon::prelude::*;
+use std::panic::resume_unwind;
+use std::thread::{self, ScopedJoinHandle};
+
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
 use crate::graph::digest::Digest;
-use crate::graph::{Dataset, EdgeValues, FeatureValues, Features, Rows};
+use crate::graph::{Dataset, EdgeValues, FeatureValues, Features, Relation, Rows};
+
+/// Threads that take digests of relations, each of which may have values to read.
+const THREADS: usize = 8;
 
 /// SHA-256 of the parts of some data. Ids and names of columns are not in it: no model reads them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,58 +29,67 @@ impl DataDigest {
     /// # Errors
     /// Weights, times or values of edges that cannot be read.
     pub fn of(dataset: &Dataset) -> Result<Self> {
-        let (graph, (features, labels)) = rayon::join(
-            || graph_of(dataset),
-            || rayon::join(|| dataset.features.as_ref().map(digest_of), || labels_of(dataset)),
-        );
-        Ok(Self { graph: graph?, features, labels })
+        // Threads of their own: one of rayon's that waits for a part of other work would take on a digest meanwhile.
+        thread::scope(|scope| {
+            let features = scope.spawn(|| dataset.features.as_ref().map(digest_of));
+            let labels = scope.spawn(|| labels_of(dataset));
+            let relations = dataset.graph.relations();
+            let of_some =
+                |some: &[Relation]| some.iter().map(|of| relation_of(dataset, of)).collect::<Result<Vec<_>>>();
+            let some = relations.chunks(relations.len().div_ceil(THREADS).max(1));
+            let threads: Vec<_> = some.map(|some| scope.spawn(move || of_some(some))).collect();
+            let relations = threads.into_iter().map(joined).collect::<Result<Vec<_>>>().map(|all| all.concat());
+            Ok(Self { graph: graph_of(dataset, &relations?), features: joined(features), labels: joined(labels) })
+        })
     }
 }
 
-fn graph_of(dataset: &Dataset) -> Result<String> {
-    let graph = &dataset.graph;
-    let relations: Vec<Result<String>> = graph
-        .relations()
-        .par_iter()
-        .map(|relation| {
-            let mut digest = Digest::default();
-            digest.text(&relation.name).number(relation.src as u64).number(relation.dst as u64).text(&relation.stream);
-            let forward = &relation.forward;
-            match forward.rows() {
-                Rows::Lists { row_ptr } => digest.bytes(bytemuck::cast_slice(row_ptr)),
-                Rows::Spans { start, end } => {
-                    digest.text("spans").bytes(bytemuck::cast_slice(start)).bytes(bytemuck::cast_slice(&end))
-                }
-            };
-            digest.bytes(bytemuck::cast_slice(forward.col_idx()));
-            let own = dataset.edge_values.iter().filter(|values| values.relation == relation.name);
-            for EdgeValues { weight, time, columns, .. } in own {
-                if let Some(weight) = weight {
-                    digest.text("weight").bytes(bytemuck::cast_slice(&weight.read(forward.num_edges())?));
-                }
-                if let Some(time) = time {
-                    digest.text("time").bytes(bytemuck::cast_slice(&time.read(forward.num_edges())?));
-                }
-                if let Some(columns) = columns {
-                    let values = columns.read(&relation.name, forward.num_edges())?;
-                    let bytes = bytemuck::cast_slice(values.values());
-                    digest.text("values").number(values.width() as u64).bytes(bytes);
-                }
-            }
-            Ok(digest.finish())
-        })
-        .collect();
+/// What a thread made, or its panic.
+fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> T {
+    thread.join().unwrap_or_else(|panic| resume_unwind(panic))
+}
+
+fn relation_of(dataset: &Dataset, relation: &Relation) -> Result<String> {
     let mut digest = Digest::default();
-    for node_type in graph.node_types() {
+    digest.text(&relation.name).number(relation.src as u64).number(relation.dst as u64).text(&relation.stream);
+    let forward = &relation.forward;
+    match forward.rows() {
+        Rows::Lists { row_ptr } => digest.bytes(bytemuck::cast_slice(row_ptr)),
+        Rows::Spans { start, end } => {
+            digest.text("spans").bytes(bytemuck::cast_slice(start)).bytes(bytemuck::cast_slice(&end))
+        }
+    };
+    digest.bytes(bytemuck::cast_slice(forward.col_idx()));
+    let own = dataset.edge_values.iter().filter(|values| values.relation == relation.name);
+    for EdgeValues { weight, time, columns, .. } in own {
+        if let Some(weight) = weight {
+            digest.text("weight").bytes(bytemuck::cast_slice(&weight.read(forward.num_edges())?));
+        }
+        if let Some(time) = time {
+            digest.text("time").bytes(bytemuck::cast_slice(&time.read(forward.num_edges())?));
+        }
+        if let Some(columns) = columns {
+            let values = columns.read(&relation.name, forward.num_edges())?;
+            let bytes = bytemuck::cast_slice(values.values());
+            digest.text("values").number(values.width() as u64).bytes(bytes);
+        }
+    }
+    Ok(digest.finish())
+}
+
+/// Of digests of its relations.
+fn graph_of(dataset: &Dataset, relations: &[String]) -> String {
+    let mut digest = Digest::default();
+    for node_type in dataset.graph.node_types() {
         digest.text(&node_type.name).number(node_type.count as u64);
     }
     for relation in relations {
-        digest.text(&relation?);
+        digest.text(relation);
     }
     if let Some(events) = &dataset.events {
         digest.text("events").bytes(bytemuck::cast_slice(&events.time));
     }
-    Ok(digest.finish())
+    digest.finish()
 }
 
 /// SHA-256 of features.

@@ -41,7 +41,7 @@ use crate::train::loading::{beside_digests, opened, transferred};
 use crate::train::plots::{self, Series};
 use crate::train::position::Position;
 use crate::train::ranks::{Rank, agree, failed, of_part, planned, settled};
-use crate::train::reconstruction::{DevicePairs, EdgeMetrics, PairRows, Pairs, Scored, edge_metrics, metrics};
+use crate::train::reconstruction::{DevicePairs, EdgeMetrics, PairRows, Pairs, Scored, edge_metrics, metrics, rows_of};
 use crate::train::runner::Runner;
 use crate::train::sampled::{Sampled, Sampling};
 use crate::train::session::{RunOptions, Session, part_note};
@@ -115,6 +115,14 @@ struct OnDevice<B: GraphBackend> {
     inputs: Inputs<Autodiff<B>>,
 }
 
+impl<B: GraphBackend> OnDevice<B> {
+    /// For passes that record nothing.
+    fn inner(&self) -> (DeviceGraph<B>, Vec<Normalisation<B>>, Inputs<B>) {
+        let normalisation = self.normalisation.iter().cloned().map(Normalisation::inner);
+        (self.graph.inner(), normalisation.collect(), self.inputs.clone().inner())
+    }
+}
+
 /// What a validation reads of an epoch: logits of pairs, and labels of all pairs by rank.
 type PairLogits<B> = (Tensor<B, 1>, Vec<Vec<u8>>);
 
@@ -155,23 +163,9 @@ pub fn run<B: GraphBackend>(
         None => (&dataset.graph, features),
     };
     let split = EdgeSplit::new(config.split.held_out, config.split.seed);
-    let training = match split {
-        Some(split) => timed("holding out edges", || split.training_graph(host)),
-        None => host.clone(),
-    };
     let mut notes = dataset.notes.clone();
     notes.extend(known.as_ref().map(|known| part_note(known, &dataset)));
     notes.extend(filling.as_ref().and_then(|filling| dataset.filling_note(filling)));
-    if split.is_some() {
-        let (edges, all) = (host.num_edges() - training.num_edges(), host.num_edges());
-        notes.push(format!("held out of training: {edges} of {all} edges, both directions counted"));
-    }
-    if split.is_some() && options.from.is_some() {
-        notes.push(
-            "the model that it begins with may have learned from edges that are held out now: their figure flatters"
-                .into(),
-        );
-    }
     let toml = RunConfig::Stage1(config.clone()).to_toml()?;
     let read = || Origin::of("stage1", &config.data.path, &dataset, None);
     // Several ranks agree on the data before they do anything together.
@@ -181,50 +175,69 @@ pub fn run<B: GraphBackend>(
         Ok(origin)
     };
     let agreed = rank.map(agreed).transpose()?;
-    let plan = planned::<B>(plan::auto_encoder::<B>(config, &training, features.dim(), device), rank, device)?;
-    if config.loader.mode != LoaderMode::Full {
-        notes.push(plan.to_string());
-    }
-    let open = |graph: &HeteroGraph, features: &Features, rank: Option<&Rank<B>>| {
-        AutoEncoder::<B>::open(config, graph, features, causal, plan.sampled, rank, device)
+    let open = |graph: &HeteroGraph, features: &Features, sampled: bool| {
+        AutoEncoder::<B>::open(config, graph, features, causal, sampled, rank, device)
     };
-    let (origin, (task, how)) = beside_digests(agreed, read, || open(&training, of_training, rank))?;
-    notes.extend(how);
+    let (origin, (task, sampled)) = beside_digests(agreed, read, || {
+        let training = match split {
+            Some(split) => timed("holding out edges", || split.training_graph(host)),
+            None => host.clone(),
+        };
+        if split.is_some() {
+            let (edges, all) = (host.num_edges() - training.num_edges(), host.num_edges());
+            notes.push(format!("held out of training: {edges} of {all} edges, both directions counted"));
+        }
+        let plan = planned::<B>(plan::auto_encoder::<B>(config, &training, features.dim(), device), rank, device)?;
+        if config.loader.mode != LoaderMode::Full {
+            notes.push(plan.to_string());
+        }
+        let (task, how) = open(&training, of_training, plan.sampled)?;
+        notes.extend(how);
+        Ok((task, plan.sampled))
+    })?;
+    if split.is_some() && options.from.is_some() {
+        notes.push(
+            "the model that it begins with may have learned from edges that are held out now: their figure flatters"
+                .into(),
+        );
+    }
     let pairs = task.pairs_of_training();
     if pairs.is_empty() {
         return Err(no_edges());
     }
     let (runs, name, seed) = (&config.output.dir, &config.name, config.seed);
     let place = Place { runs, name, seed, config: &toml, origin: Some(&origin), filling: filling.as_ref() };
-    let Some(trained) = trainer::train(&task, &place, options, &notes, rank, device)? else {
+    let draw = || {
+        let split = split.as_ref().filter(|_| rank.is_none_or(|rank| rank.rank() == 0));
+        split.map(|split| held_out_pairs(host, split, |r| config.sampling.edges_of(&r.stream), config.split.seed))
+    };
+    let train = || trainer::train(&task, &place, options, &notes, rank, device);
+    let (held_out, trained) = alongside("drawing held-out pairs", draw, train);
+    let Some(Trained { model, led }) = trained? else {
         return Ok(None);
     };
-    let Trained { model, led } = trained;
     let rank = rank.filter(|rank| task.embeds_together(rank));
     if led.is_none() && rank.is_none() {
         return Ok(None);
     }
-    let z = timed("embedding all nodes", || task.embed_all(&model, rank))?;
-    let of_pairs = |host: &HeteroGraph, drawn: &[LabelledPairs]| match led.is_some() {
-        true => metrics::<B>(host, drawn, z.as_f32(), device),
+    let is_whole = split.is_none() && known.is_none();
+    let embed = |task: &AutoEncoder<B>| timed("embedding all nodes", || task.embed_all(&model, rank));
+    let z = (is_whole || !task.is_on_device()).then(|| embed(&task)).transpose()?;
+    let of_pairs = |host: &HeteroGraph, drawn: &[LabelledPairs]| match (&led, &z) {
         // Rank 0 alone tells.
-        false => Ok(None),
+        (None, _) => Ok(None),
+        (_, Some(z)) => metrics::<B>(host, drawn, |nodes| rows_of(host, z.as_f32(), &nodes, device), device),
+        (_, None) => metrics::<B>(host, drawn, |nodes| task.embed_rows(&model, nodes), device),
     };
     let trained_on = of_pairs(&task.host, &pairs)?;
-    let held_out = match &split {
-        None => None,
-        Some(split) => {
-            let drawn = held_out_pairs(host, split, |r| config.sampling.edges_of(&r.stream), config.split.seed);
-            of_pairs(host, &drawn)?
-        }
-    };
-    let z = match (&split, &known) {
-        (None, None) => z,
-        _ => {
+    let held_out = held_out.map_or(Ok(None), |drawn| of_pairs(host, &drawn))?;
+    let z = match z.filter(|_| is_whole) {
+        Some(z) => z,
+        None => {
             // What is written is made of all edges.
-            drop((z, task));
-            let (all, _) = open(&dataset.graph, features, rank)?;
-            timed("embedding all nodes over all edges", || all.embed_all(&model, rank))?
+            drop(task);
+            let (all, _) = open(&dataset.graph, features, sampled)?;
+            embed(&all)?
         }
     };
     let Some(Led { session, loss, seconds_per_epoch, .. }) = led else { return Ok(None) };
@@ -369,17 +382,28 @@ impl<B: GraphBackend> AutoEncoder<B> {
                 return embeddings(model, normalisation, features, dtype, (rank, &spill), &self.device);
             }
         };
-        let OnDevice { graph, normalisation, inputs } = &**on_device;
         if let Some(division) = self.division(rank) {
             let part = GraphPart::upload(&self.host, division, of_part(rank).rank(), &self.device)?;
             let (host, causal) = (&self.host, self.spec.causal);
-            let inputs = DividedInputs::of_whole(part, host, causal, inputs.clone().inner(), &self.device);
+            let inputs = on_device.inputs.clone().inner();
+            let inputs = DividedInputs::of_whole(part, host, causal, inputs, &self.device);
             return of_rows(together(&inputs)?);
         }
-        let graph = graph.inner();
-        let normalisation: Vec<_> = normalisation.iter().cloned().map(Normalisation::inner).collect();
-        let z = model.embed(&graph, &ReceptiveField::all(&graph), &normalisation, &inputs.clone().inner());
-        of_rows(rows_to_host(z))
+        let (graph, normalisation, inputs) = on_device.inner();
+        of_rows(rows_to_host(model.embed(&graph, &ReceptiveField::all(&graph), &normalisation, &inputs)))
+    }
+
+    /// Whether the whole graph is on the device.
+    fn is_on_device(&self) -> bool {
+        matches!(self.placement, Placement::Device(_))
+    }
+
+    /// Embeddings of some nodes of every type, where the whole graph is on the device.
+    fn embed_rows(&self, model: &TripleStreamGae<B>, nodes: Vec<Vec<u32>>) -> Vec<Tensor<B, 2>> {
+        let Placement::Device(on_device) = &self.placement else { unreachable!("the whole graph is on the device") };
+        let (graph, normalisation, inputs) = on_device.inner();
+        let field = ReceptiveField::of_rows(&graph, Some(nodes), |_| None, &self.device);
+        model.embed(&graph, &field, &normalisation, &inputs)
     }
 
     /// Edges of the training and as many pairs that are drawn as its negatives are.
