@@ -39,6 +39,16 @@ impl Digest {
         self
     }
 
+    /// Adds bytes; of more than 16 MiB the digest [of their pieces](in_pieces), which several threads take.
+    pub fn large(&mut self, bytes: &[u8]) -> &mut Self {
+        if bytes.len() <= PIECE {
+            return self.bytes(bytes);
+        }
+        let mut pieces = Pieces::default();
+        pieces.bytes(bytes);
+        self.text(&pieces.finish())
+    }
+
     /// In 64 hexadecimal digits.
     pub fn finish(self) -> String {
         self.0.finalize().iter().fold(String::with_capacity(64), |mut text, byte| {
@@ -213,6 +223,10 @@ mod tests {
                 _ => format!("{}-{}", of_bytes(&pieces), pieces.len() / 32),
             };
             assert_eq!(in_pieces(file.path()).unwrap(), expected, "{length}");
+            let (mut large, mut named) = (Digest::default(), Digest::default());
+            large.large(bytes);
+            named.text(&expected);
+            assert_eq!(large.finish(), if length > PIECE { named.finish() } else { expected.clone() }, "{length}");
             // However it is written.
             let [first, second] = [length.min(7), length.min(2 * PIECE + 9)];
             for parts in [[0, length], [first, second], [second, second]] {

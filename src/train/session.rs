@@ -262,11 +262,12 @@ impl Session {
         edges_per_epoch: usize,
         mode: Mode,
     ) -> Result<Self> {
+        // Before there is anything to save.
+        interrupt::install();
         let log = run.metrics_log(resumed_at as u64)?;
         let run = if resumed_at > 0 { run.gone_on_with()? } else { run };
         let progress = Progress::with_mode(title, train.epochs as u64, Unit::Items, mode);
         progress.start_at(resumed_at as u64);
-        interrupt::install();
         let epochs = train.epochs;
         let (started, warm_since, writing) = (Instant::now(), None, Writing::default());
         Ok(Self { run, log, progress, started, epochs, edges_per_epoch, resumed_at, warm_since, writing })

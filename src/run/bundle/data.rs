@@ -12,7 +12,8 @@ use crate::graph::{Dataset, EdgeValues, FeatureValues, Features, Relation, Rows}
 /// Threads that take digests of relations, each of which may have values to read.
 const THREADS: usize = 8;
 
-/// SHA-256 of the parts of some data. Ids and names of columns are not in it: no model reads them.
+/// SHA-256 of the parts of some data, with large arrays [in pieces](Digest::large). Ids and names of columns are not in
+/// it: no model reads them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DataDigest {
     /// Node types and relations with all edges, what they carry, and times of events.
@@ -54,24 +55,24 @@ fn relation_of(dataset: &Dataset, relation: &Relation) -> Result<String> {
     digest.text(&relation.name).number(relation.src as u64).number(relation.dst as u64).text(&relation.stream);
     let forward = &relation.forward;
     match forward.rows() {
-        Rows::Lists { row_ptr } => digest.bytes(bytemuck::cast_slice(row_ptr)),
+        Rows::Lists { row_ptr } => digest.large(bytemuck::cast_slice(row_ptr)),
         Rows::Spans { start, end } => {
-            digest.text("spans").bytes(bytemuck::cast_slice(start)).bytes(bytemuck::cast_slice(&end))
+            digest.text("spans").large(bytemuck::cast_slice(start)).large(bytemuck::cast_slice(&end))
         }
     };
-    digest.bytes(bytemuck::cast_slice(forward.col_idx()));
+    digest.large(bytemuck::cast_slice(forward.col_idx()));
     let own = dataset.edge_values.iter().filter(|values| values.relation == relation.name);
     for EdgeValues { weight, time, columns, .. } in own {
         if let Some(weight) = weight {
-            digest.text("weight").bytes(bytemuck::cast_slice(&weight.read(forward.num_edges())?));
+            digest.text("weight").large(bytemuck::cast_slice(&weight.read(forward.num_edges())?));
         }
         if let Some(time) = time {
-            digest.text("time").bytes(bytemuck::cast_slice(&time.read(forward.num_edges())?));
+            digest.text("time").large(bytemuck::cast_slice(&time.read(forward.num_edges())?));
         }
         if let Some(columns) = columns {
             let values = columns.read(&relation.name, forward.num_edges())?;
             let bytes = bytemuck::cast_slice(values.values());
-            digest.text("values").number(values.width() as u64).bytes(bytes);
+            digest.text("values").number(values.width() as u64).large(bytes);
         }
     }
     Ok(digest.finish())
@@ -97,8 +98,8 @@ pub fn digest_of(features: &Features) -> String {
     let mut digest = Digest::default();
     digest.number(features.dim() as u64);
     match features.values() {
-        FeatureValues::Half(values) => digest.bytes(bytemuck::cast_slice(values)),
-        FeatureValues::Single(values) => digest.bytes(bytemuck::cast_slice(values)),
+        FeatureValues::Half(values) => digest.large(bytemuck::cast_slice(values)),
+        FeatureValues::Single(values) => digest.large(bytemuck::cast_slice(values)),
     };
     digest.finish()
 }
