@@ -14,7 +14,7 @@ use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
-use super::bundle::DataDigest;
+use super::bundle::data::DataDigest;
 use crate::data::groups::Groups;
 use crate::data::split::whole_groups;
 use crate::error::{Error, Result};

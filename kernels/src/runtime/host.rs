@@ -33,9 +33,26 @@ pub(crate) fn index_tensor<B: Backend>(mut values: Vec<i32>, device: &B::Device)
     if values.is_empty() {
         values.push(0);
     }
+    let there = queued(values.len(), DType::I32, device, &|to| to.copy_from_slice(bytemuck::cast_slice(&values)));
+    there.unwrap_or_else(|| copied::<B>(values, device))
+}
+
+/// [`index_tensor`] of so many ids, not none, that `write` writes where they are uploaded from.
+#[cfg(feature = "cube")]
+pub(crate) fn written_index_tensor<B: Backend>(
+    len: usize,
+    device: &B::Device,
+    write: impl Fn(&mut [i32]),
+) -> IntTensor<B> {
+    let there = queued(len, DType::I32, device, &|to| write(bytemuck::cast_slice_mut(to)));
+    there.unwrap_or_else(|| {
+        let mut values = vec![0; len];
+        write(&mut values);
+        copied::<B>(values, device)
+    })
+}
+
+fn copied<B: Backend>(values: Vec<i32>, device: &B::Device) -> IntTensor<B> {
     let len = values.len();
-    if let Some(there) = queued(len, DType::I32, device, &|to| to.copy_from_slice(bytemuck::cast_slice(&values))) {
-        return there;
-    }
     Tensor::<B, 1, Int>::from_data(TensorData::new(values, [len]), (device, DType::I32)).into_primitive()
 }

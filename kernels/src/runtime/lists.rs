@@ -1,7 +1,5 @@
 //! Many short lists of numbers in one copy to the device.
 
-#[cfg(feature = "cube")]
-use burn::tensor::DType;
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::IntTensor;
 use burn_autodiff::{Autodiff, checkpoint::strategy::CheckpointStrategy};
@@ -11,7 +9,7 @@ use burn_flex::Flex;
 use crate::runtime::backends::impl_for_devices;
 use crate::runtime::host::index_tensor;
 #[cfg(feature = "cube")]
-use crate::runtime::queued::queued;
+use crate::runtime::host::written_index_tensor;
 
 /// Backends that take many lists at once.
 pub trait UploadBackend: Backend {
@@ -51,12 +49,7 @@ impl_for_devices! { UploadBackend =>
                 words = rest;
             }
         };
-        let there = queued(len, DType::I32, device, &|words| write(bytemuck::cast_slice_mut(words)));
-        let all = there.unwrap_or_else(|| {
-            let mut words = vec![0; len];
-            write(&mut words);
-            index_tensor::<Self>(words, device)
-        });
+        let all = written_index_tensor::<Self>(len, device, write);
         let mut start = 0;
         let own = |list: &Vec<i32>| {
             let own = crate::runtime::launch::part(&all, start, list.len().max(1));

@@ -1,16 +1,10 @@
 //! Whether data are still what a model was trained on.
 
-use std::panic::resume_unwind;
-use std::thread::{self, ScopedJoinHandle};
-
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
 use crate::graph::digest::Digest;
 use crate::graph::{Dataset, EdgeValues, FeatureValues, Features, Relation, Rows};
-
-/// Threads that take digests of relations, each of which may have values to read.
-const THREADS: usize = 8;
 
 /// SHA-256 of the parts of some data, with large arrays [in pieces](Digest::large). Ids and names of columns are not in
 /// it: no model reads them.
@@ -30,24 +24,9 @@ impl DataDigest {
     /// # Errors
     /// Weights, times or values of edges that cannot be read.
     pub fn of(dataset: &Dataset) -> Result<Self> {
-        // Threads of their own: one of rayon's that waits for a part of other work would take on a digest meanwhile.
-        thread::scope(|scope| {
-            let features = scope.spawn(|| dataset.features.as_ref().map(digest_of));
-            let labels = scope.spawn(|| labels_of(dataset));
-            let relations = dataset.graph.relations();
-            let of_some =
-                |some: &[Relation]| some.iter().map(|of| relation_of(dataset, of)).collect::<Result<Vec<_>>>();
-            let some = relations.chunks(relations.len().div_ceil(THREADS).max(1));
-            let threads: Vec<_> = some.map(|some| scope.spawn(move || of_some(some))).collect();
-            let relations = threads.into_iter().map(joined).collect::<Result<Vec<_>>>().map(|all| all.concat());
-            Ok(Self { graph: graph_of(dataset, &relations?), features: joined(features), labels: joined(labels) })
-        })
+        let features = dataset.features.as_ref().map(digest_of);
+        Ok(Self { graph: graph_of(dataset)?, features, labels: labels_of(dataset) })
     }
-}
-
-/// What a thread made, or its panic.
-fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> T {
-    thread.join().unwrap_or_else(|panic| resume_unwind(panic))
 }
 
 fn relation_of(dataset: &Dataset, relation: &Relation) -> Result<String> {
@@ -78,19 +57,18 @@ fn relation_of(dataset: &Dataset, relation: &Relation) -> Result<String> {
     Ok(digest.finish())
 }
 
-/// Of digests of its relations.
-fn graph_of(dataset: &Dataset, relations: &[String]) -> String {
+fn graph_of(dataset: &Dataset) -> Result<String> {
     let mut digest = Digest::default();
     for node_type in dataset.graph.node_types() {
         digest.text(&node_type.name).number(node_type.count as u64);
     }
-    for relation in relations {
-        digest.text(relation);
+    for relation in dataset.graph.relations() {
+        digest.text(&relation_of(dataset, relation)?);
     }
     if let Some(events) = &dataset.events {
         digest.text("events").bytes(bytemuck::cast_slice(&events.time));
     }
-    digest.finish()
+    Ok(digest.finish())
 }
 
 /// SHA-256 of features.

@@ -16,7 +16,7 @@
 //! Paths in it are relative to the run, so that a run can be moved. It is begun with the training, so that a run that
 //! goes on finds the data that it began with, and finished at the end, when the files are there.
 
-mod data;
+pub(super) mod data;
 pub mod drift;
 mod schema;
 

@@ -187,6 +187,12 @@ pub fn run<B: GraphBackend>(
             let (edges, all) = (host.num_edges() - training.num_edges(), host.num_edges());
             notes.push(format!("held out of training: {edges} of {all} edges, both directions counted"));
         }
+        if split.is_some() && options.from.is_some() {
+            notes.push(
+                "the model that it begins with may have learned from edges that are held out now: their figure flatters"
+                    .into(),
+            );
+        }
         let plan = planned::<B>(plan::auto_encoder::<B>(config, &training, features.dim(), device), rank, device)?;
         if config.loader.mode != LoaderMode::Full {
             notes.push(plan.to_string());
@@ -195,12 +201,6 @@ pub fn run<B: GraphBackend>(
         notes.extend(how);
         Ok((task, plan.sampled))
     })?;
-    if split.is_some() && options.from.is_some() {
-        notes.push(
-            "the model that it begins with may have learned from edges that are held out now: their figure flatters"
-                .into(),
-        );
-    }
     let pairs = task.pairs_of_training();
     if pairs.is_empty() {
         return Err(no_edges());
