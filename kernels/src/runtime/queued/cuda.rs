@@ -21,9 +21,9 @@ const VECTOR: usize = 4;
 const HEAD: usize = 64;
 
 /// Page-locked memory of every device that was uploaded to. It is kept: to lock memory takes longer than to fill it.
-static RINGS: Mutex<Vec<Ring>> = Mutex::new(Vec::new());
+static POOLS: Mutex<Vec<Pool>> = Mutex::new(Vec::new());
 
-struct Ring {
+struct Pool {
     device: CudaDevice,
     /// A tensor of the device, and its address: host memory is what lies so far behind it.
     anchor: OfCuda,
@@ -39,8 +39,8 @@ struct Slot {
     sent: u32,
 }
 
-fn rings() -> MutexGuard<'static, Vec<Ring>> {
-    RINGS.lock().unwrap_or_else(PoisonError::into_inner)
+fn pools() -> MutexGuard<'static, Vec<Pool>> {
+    POOLS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A vector of `len` values of 32 bits, which `fill` writes. `None` where the system locks no memory.
@@ -56,8 +56,8 @@ pub(super) fn queued(len: usize, dtype: DType, device: &CudaDevice, fill: &dyn F
     // Both are multiples of a vector, and wrap around where host memory lies below the anchor.
     let words = |bytes: usize| ((distance + bytes as i64) / size_of::<u32>() as i64) as usize;
     let first = (words(HEAD) as i64 / VECTOR as i64) as usize;
-    // SAFETY: kernels of this device read and write page-locked memory under its own address. The slot has the array and
-    // in front of it a count, and nobody fills it again before the count says that the first kernel is done.
+    // SAFETY: kernels of this device read and write page-locked memory under its own address. The slot has the array
+    // and in front of it a count, and nobody fills it again before the count says that the first kernel is done.
     unsafe {
         fetch_kernel::launch_unchecked::<CudaRuntime>(
             &out.client,
@@ -80,23 +80,23 @@ pub(super) fn queued(len: usize, dtype: DType, device: &CudaDevice, fill: &dyn F
             slot.sent,
         );
     }
-    if let Some(ring) = rings().iter_mut().find(|ring| ring.device == *device) {
-        ring.slots.push(slot);
+    if let Some(pool) = pools().iter_mut().find(|pool| pool.device == *device) {
+        pool.slots.push(slot);
     }
     Some(part(&out, 0, len))
 }
 
 /// Memory that the device no longer reads, the anchor, and the bytes from there to the memory.
 fn taken(bytes: usize, device: &CudaDevice) -> Option<(Slot, OfCuda, i64)> {
-    let mut rings = rings();
-    let at = match rings.iter().position(|ring| ring.device == *device) {
+    let mut pools = pools();
+    let at = match pools.iter().position(|pool| pool.device == *device) {
         Some(at) => at,
         None => {
-            rings.push(Ring::new(device)?);
-            rings.len() - 1
+            pools.push(Pool::new(device)?);
+            pools.len() - 1
         }
     };
-    let Ring { anchor, address, slots, .. } = &mut rings[at];
+    let Pool { anchor, address, slots, .. } = &mut pools[at];
     let fits = |slot: &Slot| slot.memory.len() >= bytes && slot.is_free();
     let smallest = (0..slots.len()).filter(|&at| fits(&slots[at])).min_by_key(|&at| slots[at].memory.len());
     let slot = match smallest {
@@ -107,7 +107,7 @@ fn taken(bytes: usize, device: &CudaDevice) -> Option<(Slot, OfCuda, i64)> {
     Some((slot, anchor.clone(), distance)).filter(|_| distance % (VECTOR * size_of::<u32>()) as i64 == 0)
 }
 
-impl Ring {
+impl Pool {
     /// `None` of a device that failed.
     fn new(device: &CudaDevice) -> Option<Self> {
         let client = CudaRuntime::client(device);
