@@ -1,9 +1,14 @@
 //! The device backends, and what implements a trait for each of them.
 
-/// The CUDA backend that the operators run on: raw CubeCL without kernel fusion, of which every operator of ours would
-/// be a barrier.
+/// The runtime of [`Cuda`].
 #[cfg(feature = "cuda")]
-pub type Cuda = burn_cubecl::CubeBackend<cubecl::cuda::CudaRuntime, f32, i32, u8>;
+pub(crate) type CudaRuntime = super::ahead::Ahead<cubecl::cuda::CudaRuntime>;
+
+/// The CUDA backend that the operators run on: raw CubeCL without kernel fusion, of which every operator of ours would
+/// be a barrier. Kernels that a machine does not have yet are compiled beside each other, see
+/// [`keep_compiled`](crate::device::keep_compiled).
+#[cfg(feature = "cuda")]
+pub type Cuda = burn_cubecl::CubeBackend<CudaRuntime, f32, i32, u8>;
 
 /// The Vulkan backend that the operators run on.
 #[cfg(feature = "vulkan")]
@@ -17,7 +22,7 @@ macro_rules! impl_for_devices {
         #[cfg(feature = "cuda")]
         const _: () = {
             #[allow(dead_code)]
-            type R = cubecl::cuda::CudaRuntime;
+            type R = $crate::runtime::backends::CudaRuntime;
             impl $trait for $crate::runtime::backends::Cuda { $($body)* }
         };
         #[cfg(feature = "vulkan")]

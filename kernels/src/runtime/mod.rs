@@ -2,6 +2,8 @@
 
 pub(crate) mod accumulate;
 #[cfg(feature = "cube")]
+pub(crate) mod ahead;
+#[cfg(feature = "cube")]
 pub(crate) mod args;
 #[cfg(feature = "cube")]
 pub(crate) mod backends;

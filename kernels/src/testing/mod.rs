@@ -11,6 +11,8 @@
 //! Arrays are row-major slices. Shapes are written `[rows, columns]`; `E` is the number of edges, `H` of heads and `D`
 //! of channels per head. These functions check shapes with `assert!`, as tests do: a wrong length panics.
 
+#[cfg(feature = "vulkan")]
+pub mod ahead;
 pub mod edges;
 pub mod exchanges;
 pub mod fixtures;

@@ -8,6 +8,8 @@ use std::process::ExitCode;
 
 use graphsieve_kernels::testing::harness;
 
+#[cfg(feature = "vulkan")]
+mod ahead;
 mod attention;
 mod dense;
 mod edge_attention;
@@ -54,6 +56,8 @@ fn main() -> ExitCode {
         sums::trials(),
         in_chunks::trials(),
         training::trials(),
+        #[cfg(feature = "vulkan")]
+        ahead::trials(),
         spmm::trials(),
         self_loops::trials(),
         exchanges::trials(),

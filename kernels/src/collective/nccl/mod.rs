@@ -19,7 +19,6 @@ use burn_cubecl::kernel::{cast, into_contiguous};
 use burn_cubecl::tensor::CubeTensor;
 use burn_cuda::CudaDevice;
 use cubecl::Runtime;
-use cubecl::cuda::CudaRuntime;
 use cudarc::nccl::result as nccl;
 use cudarc::nccl::sys;
 
@@ -34,6 +33,7 @@ use super::link::{Begun, Call, Collective, Link, Place, Traffic};
 use super::operation::CollectiveOperation;
 use super::presence::{Presence, lock};
 use crate::runtime::backends::Cuda;
+use crate::runtime::backends::CudaRuntime;
 use crate::runtime::launch::empty;
 use crate::runtime::turn::{SharedTurn, pause};
 

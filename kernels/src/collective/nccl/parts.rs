@@ -5,7 +5,6 @@ use std::cmp::Ordering;
 use burn::tensor::DType;
 use burn_backend::TensorMetadata;
 use burn_cubecl::tensor::CubeTensor;
-use cubecl::cuda::CudaRuntime;
 use cudarc::nccl::result as nccl;
 use cudarc::nccl::sys;
 
@@ -15,6 +14,7 @@ use crate::collective::operation::CollectiveOperation;
 use crate::collective::threads::sum;
 use crate::ops::combine::{Activation, CombineBackend, MAX_PARTS};
 use crate::runtime::backends::Cuda;
+use crate::runtime::backends::CudaRuntime;
 use crate::runtime::launch::{empty, part};
 
 /// What of an exchange is this rank's.

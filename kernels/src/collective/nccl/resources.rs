@@ -6,13 +6,13 @@ use burn_backend::TensorMetadata;
 use burn_cubecl::tensor::CubeTensor;
 use burn_cuda::CudaDevice;
 use cubecl::client::ComputeClient;
-use cubecl::cuda::CudaRuntime;
 use cubecl::server::Handle;
 use cudarc::driver::{result as driver, sys as driver_sys};
 use cudarc::nccl::result::{self as nccl, NcclError, NcclStatus};
 use cudarc::nccl::sys;
 
 use crate::collective::error::CollectiveFault;
+use crate::runtime::backends::CudaRuntime;
 
 /// The first CUDA whose drivers have events of a whole context.
 const CONTEXT_EVENTS: c_int = 12_050;

@@ -6,10 +6,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use burn::tensor::DType;
 use burn_cubecl::tensor::CubeTensor;
 use burn_cuda::CudaDevice;
-use cubecl::cuda::CudaRuntime;
 use cubecl::prelude::*;
 
 use crate::runtime::args::array;
+use crate::runtime::backends::CudaRuntime;
 use crate::runtime::launch::{empty, flat, part};
 use crate::runtime::page_locked::PageLocked;
 

@@ -22,7 +22,7 @@ fn own<R: CubeRuntime>(target: CubeTensor<R>) -> Rows<R> {
 fn address_of<R: CubeRuntime>(tensor: &CubeTensor<R>) -> Option<u64> {
     #[cfg(feature = "cuda")]
     {
-        type OfCuda = CubeTensor<cubecl::cuda::CudaRuntime>;
+        type OfCuda = CubeTensor<crate::runtime::backends::CudaRuntime>;
         let tensor = (tensor as &dyn std::any::Any).downcast_ref::<OfCuda>()?;
         let resource = tensor.client.get_resource(tensor.handle.clone()).ok()?;
         Some(resource.resource().ptr)
