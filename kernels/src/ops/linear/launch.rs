@@ -198,9 +198,11 @@ fn tall_product<R: CubeRuntime>(
     let depth = if terms.len() == 1 { terms[0].0.width } else { whole };
     let cubes = out.client.properties().hardware.num_streaming_multiprocessors.unwrap_or(128) as usize;
     let cubes = rows.div_ceil(mma::ROWS).clamp(1, cubes) as u32;
+    let chunk = whole.next_multiple_of(2 * mma::depth_of_step(split)).min(most_depth(&out.client));
     let shape = ProductShape {
         terms: terms.len(),
-        chunk: whole.next_multiple_of(2 * mma::depth_of_step(split)).min(most_depth(&out.client)),
+        chunk,
+        whole: depth <= chunk,
         turned,
         split,
         bias: finish.is_some_and(|finish| finish.bias.is_some()),

@@ -55,8 +55,10 @@ pub(crate) const fn depth_of_step(split: bool) -> usize {
 pub(crate) struct ProductShape {
     /// Products that are added up, at most four.
     pub terms: usize,
-    /// The depth that fits in shared memory, an even number of steps; all of it, where there are several terms.
+    /// The depth of what is in shared memory at a time, an even number of steps.
     pub chunk: usize,
+    /// Whether that is all of it.
+    pub whole: bool,
     /// Weights are `[depth, columns]`, else `[columns, depth]`.
     pub turned: bool,
     /// Values are f32: see [`super::halves`].
@@ -492,7 +494,7 @@ pub(crate) fn tall_product_mma_kernel<F: Float, G: Float, H: Float, N: Size, Wor
     if split {
         find_roots::<N>(measure_terms::<G, N, Words>(terms, first_column, sizes, shape), &mut weight, &mut roots);
     }
-    if sizes.depth <= chunk {
+    if shape.whole {
         load_term::<F, G, H, N, Words>(&terms.a, &mut weight, &roots, first_column, sizes.columns, shape);
         if shape.terms > 1 {
             load_term::<F, G, H, N, Words>(&terms.b, &mut weight, &roots, first_column, sizes.columns, shape);
@@ -514,7 +516,7 @@ pub(crate) fn tall_product_mma_kernel<F: Float, G: Float, H: Float, N: Size, Wor
         }
         let mut start = 0usize;
         while start < sizes.depth {
-            if sizes.depth > chunk {
+            if !shape.whole {
                 sync_cube();
                 load_weight::<F, G, H, N>(
                     &terms.a.w,
@@ -554,34 +556,48 @@ pub(crate) fn tall_product_mma_kernel<F: Float, G: Float, H: Float, N: Size, Wor
             }
             start += chunk;
         }
+        let mut row_roots = Array::<f32>::new(OWN_ROWS);
+        if split {
+            #[unroll]
+            for own in 0..OWN_ROWS {
+                row_roots[own] = root_of(powers[own]);
+            }
+        }
         #[unroll]
         for pair in 0..WIDE / 2 {
             let own_column = pair * 16 + t_lane * VECTOR;
-            #[unroll]
-            for own in 0..OWN_ROWS {
-                let mut four = Vector::<f32, N>::empty().fill(0.0f32);
+            let column = first_column + own_column;
+            if column < sizes.columns {
+                let mut added = Vector::<f32, N>::empty();
+                if shape.bias {
+                    #[unroll]
+                    for n in 0..VECTOR {
+                        added[n] = bias[column + n];
+                    }
+                }
+                let column_roots = roots[own_column / VECTOR];
                 #[unroll]
-                for n in 0..VECTOR {
-                    let sum = sums.index(comptime!(own / 2 * WIDE + 2 * pair + n / 2));
-                    four[n] = sum[own % 2][n % 2];
-                }
-                if split {
-                    let both = roots[own_column / VECTOR] * Vector::<f32, N>::empty().fill(root_of(powers[own]));
-                    four = four * both * both;
-                }
-                let at = row + own * 8 + g_lane;
-                let column = first_column + own_column;
-                if at < sizes.rows && column < sizes.columns {
-                    if shape.bias {
+                for own in 0..OWN_ROWS {
+                    let at = row + own * 8 + g_lane;
+                    if at < sizes.rows {
+                        let mut four = Vector::<f32, N>::empty();
                         #[unroll]
-                        for n in 0..4usize {
-                            four[n] += bias[column + n];
+                        for n in 0..VECTOR {
+                            let sum = sums.index(comptime!(own / 2 * WIDE + 2 * pair + n / 2));
+                            four[n] = sum[own % 2][n % 2];
                         }
+                        if split {
+                            let both = column_roots * Vector::<f32, N>::empty().fill(row_roots[own]);
+                            four = four * both * both;
+                        }
+                        if shape.bias {
+                            four += added;
+                        }
+                        if shape.ends {
+                            four = activated::<N>(four, scale, shape.activation);
+                        }
+                        out[(at * sizes.columns + column) / VECTOR] = Vector::<F, N>::cast_from(four);
                     }
-                    if shape.ends {
-                        four = activated::<N>(four, scale, shape.activation);
-                    }
-                    out[(at * sizes.columns + column) / VECTOR] = Vector::<F, N>::cast_from(four);
                 }
             }
         }
