@@ -9,9 +9,11 @@ mod spans;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::ops::Range;
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError, mpsc};
+use std::thread;
 use std::time::Duration;
 
 use memmap2::Mmap;
@@ -61,6 +63,24 @@ fn fill(file: File, write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) 
     let mut writer = BufWriter::with_capacity(1 << 20, file);
     write(&mut writer)?;
     writer.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()
+}
+
+/// Lets the disk have what `write` has written to a long file while it writes on, so that less is left for the end.
+pub(crate) fn synced_meanwhile(file: &File, write: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+    let (end, ended) = mpsc::channel::<()>();
+    thread::scope(|scope| {
+        // What the disk refuses is told here, and not again at the end.
+        let synced = scope.spawn(move || {
+            while let Err(mpsc::RecvTimeoutError::Timeout) = ended.recv_timeout(Duration::from_millis(20)) {
+                file.sync_data()?;
+            }
+            Ok(())
+        });
+        let written = write();
+        drop(end);
+        let synced = synced.join().unwrap_or_else(|panic| resume_unwind(panic));
+        written.and(synced)
+    })
 }
 
 /// Directory of `path`; the working directory for a bare name.
@@ -482,6 +502,22 @@ mod tests {
 
     fn names_in(dir: &Path) -> Vec<String> {
         fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+    }
+
+    #[test]
+    fn what_a_disk_refuses_while_a_file_is_written_is_an_error() {
+        let file = tempfile::tempfile().unwrap();
+        let write = |file: &File, ends: io::Result<()>| {
+            synced_meanwhile(file, || {
+                thread::sleep(Duration::from_millis(60));
+                ends
+            })
+        };
+        write(&file, Ok(())).unwrap();
+        assert_eq!(write(&file, Err(io::Error::other("no more"))).unwrap_err().to_string(), "no more");
+        // No disk is behind it.
+        #[cfg(target_os = "linux")]
+        assert_eq!(write(&File::open("/dev/null").unwrap(), Ok(())).unwrap_err().kind(), io::ErrorKind::InvalidInput);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use rayon::prelude::*;
 
 use super::digest::Digesting;
 use super::features::{Features, first_non_finite};
-use super::formats::{atomic_write, map_file};
+use super::formats::{atomic_write, map_file, synced_meanwhile};
 use crate::error::{Error, Result};
 
 /// Reads node embeddings: a `.npy` array of f32 or f16, C order, shape `[N, d]`, every value finite.
@@ -72,6 +72,9 @@ where
     write_npy(path, array)
 }
 
+/// Values of a file that the disk gets while it is written.
+const LONG: usize = 16 << 20;
+
 /// The same, and the digest of the file in pieces, which is taken while it is written.
 ///
 /// # Errors
@@ -82,10 +85,14 @@ pub(crate) fn write_npy_f32_digested<D: Dimension>(
 ) -> Result<String> {
     let (array, mut digest) = (array.as_standard_layout(), String::new());
     atomic_write(path, |file| {
-        let mut digesting = Digesting::new(file);
-        array.write_npy(&mut digesting).map_err(std::io::Error::other)?;
-        digest = digesting.finish();
-        Ok(())
+        let to = file.get_ref().try_clone()?;
+        let write = || {
+            let mut digesting = Digesting::new(file);
+            array.write_npy(&mut digesting).map_err(std::io::Error::other)?;
+            digest = digesting.finish();
+            Ok(())
+        };
+        if array.len() > LONG { synced_meanwhile(&to, write) } else { write() }
     })?;
     Ok(digest)
 }
