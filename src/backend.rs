@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use burn::prelude::DeviceOps;
 use burn::tensor::backend::{Backend, DeviceId};
+#[cfg(any(feature = "cuda", feature = "vulkan"))]
+use graphsieve_kernels::device::KEPT_MARK;
 use graphsieve_kernels::{CollectiveBackend, Communicator, LaunchEnvironment};
 use serde::Serialize;
 
@@ -255,8 +257,23 @@ fn keep_compiled_in(folder: &str) {
         let built = program.modified().ok()?.duration_since(std::time::UNIX_EPOCH).ok()?;
         Some(format!("{:x}-{:x}", program.len(), built.as_nanos()))
     });
-    if let (Some(cache), Some(build)) = (cache, build) {
-        graphsieve_kernels::device::keep_compiled(&cache.join("graphsieve").join(build).join(folder));
+    if let (Some(cache), Some(build)) = (cache.map(|cache| cache.join("graphsieve")), build) {
+        graphsieve_kernels::device::keep_compiled(&cache.join(build).join(folder));
+        forget_unused(&cache, Duration::from_secs(30 * 24 * 60 * 60));
+    }
+}
+
+/// Removes what builds have kept that nobody used for so long: each is marked when a process uses it. What cannot be
+/// removed stays.
+#[cfg(any(feature = "cuda", feature = "vulkan"))]
+fn forget_unused(cache: &std::path::Path, unused: Duration) {
+    let within = |folder: &std::path::Path| std::fs::read_dir(folder).into_iter().flatten().flatten();
+    for build in within(cache) {
+        let marks =
+            within(&build.path()).filter_map(|kept| kept.path().join(KEPT_MARK).metadata().ok()?.modified().ok());
+        if marks.max().is_some_and(|used| used.elapsed().is_ok_and(|age| age > unused)) {
+            let _ = std::fs::remove_dir_all(build.path());
+        }
     }
 }
 
@@ -477,6 +494,23 @@ mod tests {
         let error = decide(request.parse().unwrap(), no_cuda, no_vulkan).unwrap_err();
         assert!(matches!(error, Error::Device { .. }) && error.exit_code() == 1, "{error}");
         error.to_string()
+    }
+
+    #[cfg(any(feature = "cuda", feature = "vulkan"))]
+    #[test]
+    fn kernels_that_no_build_used_for_long_are_forgotten() {
+        let cache = tempfile::tempdir().unwrap();
+        let kept = |build: &str, kind: &str| cache.path().join(build).join(kind);
+        for (build, kind, days) in [("old", "a", 40), ("old", "b", 31), ("new", "a", 40), ("new", "b", 1)] {
+            std::fs::create_dir_all(kept(build, kind)).unwrap();
+            let mark = std::fs::File::create(kept(build, kind).join(KEPT_MARK)).unwrap();
+            mark.set_modified(std::time::SystemTime::now() - days * Duration::from_secs(24 * 60 * 60)).unwrap();
+        }
+        std::fs::create_dir_all(kept("unknown", "a")).unwrap();
+        forget_unused(cache.path(), Duration::from_secs(30 * 24 * 60 * 60));
+        let is_there = |build: &str| cache.path().join(build).exists();
+        assert_eq!(["old", "new", "unknown"].map(is_there), [false, true, true]);
+        forget_unused(std::path::Path::new("no such folder"), Duration::ZERO);
     }
 
     #[test]

@@ -84,12 +84,19 @@ pub fn failure() -> Option<Failure> {
     Some(Failure { reason, kept: KEPT.get().cloned() })
 }
 
+/// The file by which [`keep_compiled`] marks that a process uses what is kept.
+#[cfg(any(feature = "cuda", feature = "vulkan"))]
+pub const KEPT_MARK: &str = ".writable";
+
 /// Keeps compiled kernels in `dir`, which is made: of CUDA as machine code, of Vulkan as SPIR-V. Call it before the
 /// first use of a device, [`probe_vulkan`] included; later, or where a `cubecl.toml` names another place, or where
 /// `dir` cannot be written, nothing happens. Whether they are kept now.
 ///
 /// The kernels in a directory must all be of one build of the program and, for CUDA, for one kind of GPU. SPIR-V that
 /// is kept is the same in every process, so that a driver finds what it has compiled, too: made anew it differs.
+///
+/// What a CUDA device has to compile several threads compile then: launches wait until somebody asks for a result, and
+/// their kernels are compiled beside each other.
 #[cfg(any(feature = "cuda", feature = "vulkan"))]
 pub fn keep_compiled(dir: &std::path::Path) -> bool {
     use cubecl::config::cache::CacheConfig;
@@ -100,7 +107,7 @@ pub fn keep_compiled(dir: &std::path::Path) -> bool {
     }
     let mut config = CubeClRuntimeConfig::from_current_dir().override_from_env();
     // CubeCL panics on a directory that it cannot write.
-    let writable = std::fs::create_dir_all(dir).is_ok() && std::fs::File::create(dir.join(".writable")).is_ok();
+    let writable = std::fs::create_dir_all(dir).is_ok() && std::fs::File::create(dir.join(KEPT_MARK)).is_ok();
     let keeps = config.compilation.cache.is_none() && writable;
     if keeps {
         config.compilation.cache = Some(CacheConfig::File(dir.to_path_buf()));
