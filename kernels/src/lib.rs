@@ -117,7 +117,7 @@ pub use runtime::start_gradient::backward_from;
 pub use runtime::turn::{AutodiffTurn, autodiff_turn};
 #[cfg(feature = "testing")]
 pub use runtime::upload::PIECE as UPLOAD_PIECE;
-pub use runtime::upload::{upload, upload_data, upload_ints};
+pub use runtime::upload::{download, upload, upload_data, upload_ints};
 pub use sampling::backend::SampleBackend;
 pub use sampling::collect::{RowCollector, RowSource};
 pub use sampling::row_buffer::{PinnedRows, RowBuffer, RowBufferBackend};

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::path::Path;
 
 use burn::tensor::Tensor;
-use graphsieve_kernels::GraphBackend;
+use graphsieve_kernels::{GraphBackend, download};
 use ndarray::Array2;
 
 use super::label_input::{HostScored, beside, by_passes};
@@ -20,7 +20,7 @@ use crate::models::attention::{
     AttentionSpec, Frozen, Pass, TripleStreamGat, graph_with_edges, inputs_for, read_edges,
 };
 use crate::models::device_graph::{DeviceGraph, check_device};
-use crate::models::parameters::{rows_to_host, to_host};
+use crate::models::parameters::to_host;
 use crate::models::receptive_field::ReceptiveField;
 use crate::run::bundle::open_output;
 use crate::run::known_labels::{KnownLabels, Seen};
@@ -37,7 +37,7 @@ impl<B: GraphBackend> Scored<B> {
     /// The refined embeddings of all nodes as one matrix on the host.
     pub fn embedding_matrix(self) -> Array2<f32> {
         let width = self.embeddings.first().map_or(0, |h| h.dims()[1]);
-        let values = rows_to_host(self.embeddings);
+        let values = download(self.embeddings);
         Array2::from_shape_vec((self.scores.len(), width), values)
             .unwrap_or_else(|e| unreachable!("one row per score: {e}"))
     }
@@ -105,7 +105,7 @@ pub fn target_scores<B: GraphBackend>(
             |field, h| model.layer_frozen(frozen, 1, (graph, field), h),
         )?;
         let logits = to_host(model.logits(h.iter().cloned()));
-        let z = if embeddings { rows_to_host(h) } else { Vec::new() };
+        let z = if embeddings { download(h) } else { Vec::new() };
         check_device()?;
         for &at in places {
             let row = wanted.partition_point(|&node| node < targets[at]);

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
 use burn::tensor::{DType, Tensor};
-use graphsieve_kernels::GraphBackend;
+use graphsieve_kernels::{GraphBackend, download};
 
 use crate::config::{EMBEDDINGS_FILE, RunConfig, Stage1Config, Stage2Input, embeddings_at};
 use crate::error::{Error, Result};
@@ -20,7 +20,7 @@ use crate::live::{Around, Layer, Part};
 use crate::models::TripleStreamGae;
 use crate::models::auto_encoder::{AutoEncoderSpec, HostNormalisation, Inputs, Normalisation};
 use crate::models::device_graph::{DeviceGraph, check_device, upload_features};
-use crate::models::parameters::{Parameters, rows_to_host};
+use crate::models::parameters::Parameters;
 use crate::models::precision::dtype_on;
 use crate::models::receptive_field::ReceptiveField;
 use crate::models::weights::{ModelSpec, Weights};
@@ -172,7 +172,7 @@ impl<B: GraphBackend> Encoder<B> {
     }
 
     fn on_host(&self, z: Vec<Tensor<B, 2>>, count: usize) -> Result<Features> {
-        let values = rows_to_host(z);
+        let values = download(z);
         check_device()?;
         Ok(Features::from_f32(values, count, self.spec.output))
     }

@@ -1,13 +1,12 @@
 //! Networks of two layers over a part, with the rows between the layers that are kept.
 
 use burn::tensor::{DType, Tensor};
-use graphsieve_kernels::{GraphBackend, NodeSet};
+use graphsieve_kernels::{GraphBackend, NodeSet, download};
 
 use crate::error::Result;
 use crate::graph::{Features, NodeType};
 use crate::live::{Layer, MadeRows, Part};
 use crate::models::device_graph::upload_features;
-use crate::models::parameters::rows_to_host;
 use crate::models::receptive_field::{Nodes, ReceptiveField};
 
 /// A pass for some nodes of a part, of which no more is computed than they need.
@@ -42,7 +41,7 @@ impl<'a> TwoLayers<'a> {
         let made = if new.is_empty() { Vec::new() } else { first(&self.field([&new, self.wanted], device)) };
         let field = self.field([&self.hidden, self.wanted], device);
         let Some(layer) = self.layer else { return Ok(second(&field, &made)) };
-        let values = rows_to_host(made.clone());
+        let values = download(made.clone());
         let width = match new.len() {
             0 => self.hidden.first().and_then(|&node| kept(node)).map_or(0, <[f32]>::len),
             rows => values.len() / rows,

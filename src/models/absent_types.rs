@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use burn::tensor::{Tensor, TensorData};
 use burn_flex::{Flex, FlexDevice};
+use graphsieve_kernels::download;
 
 use super::attention::{AttentionSpec, Connections, Pass, TripleStreamGat};
 use super::auto_encoder::{AutoEncoderSpec, HostNormalisation, Inputs, Normalisation, TripleStreamGae};
 use super::device_graph::DeviceGraph;
-use super::parameters::{Export, Parameters, rows_to_host};
+use super::parameters::{Export, Parameters};
 use super::receptive_field::ReceptiveField;
 use crate::config::{Jump, Norm, Stage1Model};
 use crate::graph::{Adjacency, HeteroGraph, RelationSpec};
@@ -68,7 +69,7 @@ fn drawn(mut export: Export) -> Export {
 
 fn assert_same_rows(name: &str, whole: &[Tensor<Flex, 2>], part: &[Tensor<Flex, 2>]) {
     for t in 0..2 {
-        let [whole, part] = [&whole[t], &part[t]].map(|rows| rows_to_host(vec![rows.clone()]));
+        let [whole, part] = [&whole[t], &part[t]].map(|rows| download(vec![rows.clone()]));
         assert!(!part.is_empty() && part.iter().any(|value| value.abs() > 1e-2), "{name}: {part:?}");
         let off = whole.iter().zip(&part).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
         // Sums over a few neighbours, in f32.

@@ -461,10 +461,10 @@ impl<B: GraphBackend> ConvolutionLayer<B> {
 mod tests {
     use burn::tensor::Distribution;
     use burn_flex::{Flex, FlexDevice};
+    use graphsieve_kernels::download;
 
     use super::*;
     use crate::graph::{Adjacency, RelationSpec};
-    use crate::models::parameters::rows_to_host;
 
     #[test]
     fn rows_of_a_field_are_those_of_the_whole_graph_to_the_bit() {
@@ -490,11 +490,11 @@ mod tests {
             let normalisation = Normalisation::of(&graph, causal, &device);
             let (inputs, all) =
                 (Inputs::new(&on_device, &normalisation, x.clone(), None), ReceptiveField::all(&on_device));
-            let whole = rows_to_host(model.embed(&on_device, &all, &normalisation, &inputs));
+            let whole = download(model.embed(&on_device, &all, &normalisation, &inputs));
             let field = ReceptiveField::of_rows(&on_device, Some(vec![vec![], vec![3, 17]]), |_| None, &device);
             assert!(field.rows(&on_device, 1, 1) < 40 && field.rows(&on_device, 1, 0) < 6);
             let inputs = Inputs::of(&on_device, &field, &normalisation, x.clone(), None);
-            let some = rows_to_host(model.embed(&on_device, &field, &normalisation, &inputs));
+            let some = download(model.embed(&on_device, &field, &normalisation, &inputs));
             let bits = |rows: &[f32]| rows.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
             assert_eq!(bits(&some), [6 + 3, 6 + 17].map(|node| bits(&whole[node * 4..][..4])).concat());
         }

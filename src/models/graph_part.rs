@@ -8,10 +8,9 @@ use std::sync::Arc;
 use burn::backend::Autodiff;
 use burn::tensor::backend::Backend;
 use burn::tensor::{DType, Tensor};
-use graphsieve_kernels::{Age, CollectiveError, Communicator, DropEdge, EdgeRows, GraphBackend};
+use graphsieve_kernels::{Age, CollectiveError, Communicator, DropEdge, EdgeRows, GraphBackend, download};
 
 use super::device_graph::{DeviceGraph, DeviceRelation, arriving, csr, refused};
-use super::parameters::rows_to_host;
 use crate::error::{Error, Result};
 use crate::graph::{Ages, EdgeMatrix, HeteroGraph, Relation};
 use crate::nn::{Block, KeptRows, ages_between, edge_ages, edge_values, node_times};
@@ -266,7 +265,7 @@ impl<B: GraphBackend> GraphPart<B> {
         };
         // No device takes a launch over nothing.
         let pieces = pieces.into_iter().filter(|piece| !piece.is_empty());
-        let by_node = rows_to_host(pieces.map(|piece| rows.clone().narrow(0, piece.start, piece.len())).collect());
+        let by_node = download(pieces.map(|piece| rows.clone().narrow(0, piece.start, piece.len())).collect());
         rank.settled().map_err(failed)?;
         Ok(by_node)
     }

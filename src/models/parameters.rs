@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 use burn::module::{Param, ParamId};
 use burn::tensor::backend::Backend;
 use burn::tensor::{Tensor, TensorData};
+use graphsieve_kernels::download;
 use rand::Rng;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
-use rayon::prelude::*;
 
 use crate::error::{Error, Result};
 use crate::nn::even;
@@ -183,75 +183,10 @@ impl Export {
 
 /// The values of a tensor as f32.
 pub fn to_host<B: Backend, const D: usize>(tensor: Tensor<B, D>) -> Vec<f32> {
-    let mut values = Vec::with_capacity(tensor.shape().num_elements());
-    read_in_parts(tensor, READ_AT_ONCE, &mut values);
-    values
-}
-
-/// The rows of some matrices of one width, one behind the other, as f32.
-pub fn rows_to_host<B: Backend>(matrices: Vec<Tensor<B, 2>>) -> Vec<f32> {
-    let mut values = Vec::with_capacity(matrices.iter().map(|m| m.shape().num_elements()).sum());
-    for matrix in matrices {
-        read_in_parts(matrix, READ_AT_ONCE, &mut values);
-    }
-    values
-}
-
-/// Values that are read at a time, 4 MB of f32. CubeCL reads into page-locked memory that it keeps, in pages that hold
-/// several of a size: of 80 MB for these, of 5 GB for 512 MB on a GPU of 80 GB, which take longer to lock than to fill
-/// many times.
-const READ_AT_ONCE: usize = 1 << 20;
-
-/// Appends the values of a tensor, so many read at a time.
-fn read_in_parts<B: Backend, const D: usize>(tensor: Tensor<B, D>, at_once: usize, values: &mut Vec<f32>) {
-    let mut read = |data: TensorData| {
-        let data = data.convert::<f32>();
-        let part = data.as_slice::<f32>().unwrap_or_else(|e| unreachable!("f32 after convert: {e:?}"));
-        match part.len() {
-            few if few <= 1 << 16 => values.extend_from_slice(part),
-            // On all threads: the memory that they are copied to is new.
-            _ => values.par_extend(part.par_iter().with_min_len(1 << 14).copied()),
-        }
-    };
-    match tensor.shape().num_elements() {
-        // A buffer of no bytes comes back from a GPU without the alignment of a float.
-        0 => {}
-        all if all <= at_once => read(tensor.into_data()),
-        all => {
-            let tensor: Tensor<B, 1> = tensor.reshape([all]);
-            for first in (0..all).step_by(at_once) {
-                read(tensor.clone().slice(first..all.min(first + at_once)).into_data());
-            }
-        }
-    }
+    download(vec![tensor])
 }
 
 /// `[rows, cols]` to `[cols, rows]`.
 fn transpose(values: &[f32], rows: usize, cols: usize) -> Vec<f32> {
     (0..cols).flat_map(|c| (0..rows).map(move |r| values[r * cols + c])).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use burn_flex::Flex;
-
-    use super::*;
-
-    #[test]
-    fn values_are_the_same_whether_they_are_read_in_parts_or_not() {
-        let matrix = |rows: usize| {
-            let values: Vec<f32> = (0..2 * rows).map(|at| at as f32).collect();
-            Tensor::<Flex, 2>::from_data(TensorData::new(values, [rows, 2]), &Default::default())
-        };
-        for at_once in [1, 4, 7, 10, 100] {
-            let mut read = Vec::new();
-            for rows in [5, 0, 1] {
-                read_in_parts(matrix(rows).transpose().transpose(), at_once, &mut read);
-            }
-            assert_eq!(read, [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 0.0, 1.0], "{at_once}");
-            let mut turned = Vec::new();
-            read_in_parts(matrix(2).transpose(), at_once, &mut turned);
-            assert_eq!(turned, [0.0, 2.0, 1.0, 3.0], "{at_once}");
-        }
-    }
 }

@@ -13,7 +13,7 @@ use graphsieve::graph::{Adjacency, EdgeMatrix, Features, HeteroGraph, Relation, 
 use graphsieve::loader::{Batch, FeatureStore, Job, Loader, LoaderOptions};
 use graphsieve::models::auto_encoder::{AutoEncoderSpec, HostNormalisation, Inputs, Normalisation};
 use graphsieve::models::device_graph::upload_by_type;
-use graphsieve::models::parameters::{HostTensor, Parameters, rows_to_host, to_host};
+use graphsieve::models::parameters::{HostTensor, Parameters, to_host};
 use graphsieve::models::precision::as_data;
 use graphsieve::models::weights::ModelSpec;
 use graphsieve::models::{DeviceGraph, ReceptiveField, TripleStreamGae};
@@ -21,7 +21,7 @@ use graphsieve::sampler::{Fanout, NeighbourSampler, SamplerConfig};
 use graphsieve::train::task::Task;
 use graphsieve::train::tasks::auto_encoder::AutoEncoder;
 use graphsieve_kernels::testing::harness::Trial;
-use graphsieve_kernels::{GraphBackend, on_every_backend};
+use graphsieve_kernels::{GraphBackend, download, on_every_backend};
 
 use crate::gradients::{assert_same, gradients};
 use crate::reachable::{Step, assert_same_step};
@@ -144,7 +144,7 @@ fn computed<B: GraphBackend>(
     let wanted = way.wanted.map(|wanted| wanted.map(<[u32]>::to_vec).to_vec());
     let field = ReceptiveField::of_rows(&on_device, wanted, |_| None, device);
     let z = model.embed(&on_device, &field, &normalisation, &inputs);
-    let (values, nodes) = (rows_to_host(z.clone()), way.nodes(&host));
+    let (values, nodes) = (download(z.clone()), way.nodes(&host));
     let shape = [nodes.len(), spec.output];
     let of_node = |node: usize| (0..spec.output).map(move |column| factor(spec, node, column));
     let factors: Vec<f32> = nodes.into_iter().flat_map(of_node).collect();

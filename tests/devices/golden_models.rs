@@ -17,7 +17,7 @@ use graphsieve::infer::attention::{edge_inputs, own_types};
 use graphsieve::models::attention::{AttentionSpec, Connections, EpochDrop, Pass};
 use graphsieve::models::auto_encoder::{AutoEncoderSpec, Inputs, Normalisation};
 use graphsieve::models::device_graph::upload_by_type;
-use graphsieve::models::parameters::{HostTensor, Parameters, rows_to_host, to_host};
+use graphsieve::models::parameters::{HostTensor, Parameters, to_host};
 use graphsieve::models::{DeviceGraph, ReceptiveField, TimeInput, TripleStreamGae, TripleStreamGat};
 use graphsieve::train::edges::{EdgeSample, LabelledPairs};
 use graphsieve::train::reconstruction::Pairs;
@@ -25,7 +25,7 @@ use graphsieve::train::shard::Shard;
 use graphsieve::train::tasks::attention_loss::{LossInput, LossWeights};
 use graphsieve::train::tasks::auto_encoder::temperature;
 use graphsieve_kernels::testing::harness::Trial;
-use graphsieve_kernels::{GraphBackend, on_every_backend};
+use graphsieve_kernels::{GraphBackend, download, on_every_backend};
 use serde::Deserialize;
 
 use crate::support::repository;
@@ -272,7 +272,7 @@ mod bodies {
         let normalisation = Normalisation::of(&host, false, device);
         let inputs = Inputs::new(&graph, &normalisation, features::<B>(&host, device), None);
         let z = model.embed(&graph, &ReceptiveField::all(&graph), &normalisation, &inputs);
-        assert_near("embeddings", &rows_to_host(z.clone()), &golden.embeddings);
+        assert_near("embeddings", &download(z.clone()), &golden.embeddings);
         let pairs: Vec<LabelledPairs> = golden.pairs.iter().cloned().map(labelled).collect();
         let scored = Pairs::new(&host, &pairs, Rows::All).upload(device).score(&z, golden.tau);
         assert_near("logits", &to_host(scored.logits), &golden.logits);
@@ -353,7 +353,7 @@ mod bodies {
                 let pass = Pass { drop_edge, recompute, chunk_rows, dropout: None };
                 assert_eq!(kept(host, &graph, pass), run.kept, "{}", what("mask"));
                 let h = model.embed(&graph, &ReceptiveField::all(&graph), &x, pass);
-                assert_near(&what("embeddings"), &rows_to_host(h.clone()), &run.embeddings);
+                assert_near(&what("embeddings"), &download(h.clone()), &run.embeddings);
                 let logits = model.logits(h);
                 assert_near(&what("logits"), &to_host(logits.clone()), &run.logits);
                 let input = LossInput::of_shard(host, &golden.labels, &smooth, Rows::All, Shard::WHOLE);

@@ -5,7 +5,9 @@ use burn::tensor::backend::Backend;
 use burn::tensor::{BasicOps, DType, Element, ElementConversion, Tensor, TensorData};
 use bytemuck::Pod;
 use graphsieve_kernels::testing::harness::Trial;
-use graphsieve_kernels::{GraphBackend, NodeSet, UPLOAD_PIECE, on_every_backend, upload, upload_data, upload_ints};
+use graphsieve_kernels::{
+    GraphBackend, NodeSet, UPLOAD_PIECE, download, on_every_backend, upload, upload_data, upload_ints,
+};
 use half::{bf16, f16};
 
 /// The trials of this file.
@@ -19,6 +21,7 @@ pub fn trials() -> Vec<Trial> {
         rows_of_any_width_arrive,
         what_is_uploaded_comes_behind_what_was_asked_for_before,
         short_arrays_arrive_while_others_are_on_their_way,
+        what_was_uploaded_comes_back,
     )
 }
 
@@ -145,4 +148,28 @@ fn short_arrays_arrive_while_others_are_on_their_way<B: GraphBackend>(device: &B
         assert!(data.as_slice::<f32>().unwrap().iter().zip(&nodes).all(|(&sum, &node)| sum == 2.0 * node as f32));
         assert_eq!(set.to_host(), nodes);
     }
+}
+
+fn what_was_uploaded_comes_back<B: GraphBackend>(device: &B::Device) {
+    fn check<B: GraphBackend, E: Element + Pod>(shapes: &[[usize; 2]], device: &B::Device) {
+        if !B::supports_dtype(device, E::dtype()) {
+            return;
+        }
+        let tensors: Vec<_> = shapes.iter().map(|&shape| upload::<B, E, 2>(shape, device, fill)).collect();
+        let found = download(tensors);
+        let expected = shapes.iter().flat_map(|[rows, width]| (0..rows * width).map(|at| f32::from(value(at))));
+        assert!(found.into_iter().eq(expected), "{shapes:?} of {:?}", E::dtype());
+    }
+    for len in lengths::<f32>() {
+        check::<B, f32>(&[[len, 1]], device);
+        check::<B, f16>(&[[2 * len, 1]], device);
+        check::<B, bf16>(&[[1, 2 * len]], device);
+    }
+    // Rows of any width, one matrix behind the other.
+    let rows = UPLOAD_PIECE / 16;
+    check::<B, f32>(&[[rows, 5], [0, 5], [3, 5], [rows, 8]], device);
+    // Behind what is asked of the device before, and a part of it.
+    let x = upload::<B, f32, 1>([rows * 8], device, fill);
+    let found = download(vec![(x * 2.0).slice(8..rows * 8)]);
+    assert!(found.into_iter().eq((8..rows * 8).map(|at| 2.0 * f32::from(value(at)))));
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use burn::backend::Autodiff;
 use burn::tensor::Tensor;
-use graphsieve_kernels::GraphBackend;
+use graphsieve_kernels::{GraphBackend, download};
 use serde::Serialize;
 
 use super::attention_batches::sampler;
@@ -26,7 +26,7 @@ use crate::models::auto_encoder::{
 };
 use crate::models::device_graph::{DeviceGraph, check_device, check_range, upload_features};
 use crate::models::graph_part::{Division, GraphPart};
-use crate::models::parameters::{Export, Parameters, rows_to_host};
+use crate::models::parameters::{Export, Parameters};
 use crate::models::precision::{as_data, dtype, dtype_on};
 use crate::models::receptive_field::{PendingField, ReceptiveField};
 use crate::models::weights::ModelSpec;
@@ -390,7 +390,7 @@ impl<B: GraphBackend> AutoEncoder<B> {
             return of_rows(together(&inputs)?);
         }
         let (graph, normalisation, inputs) = on_device.inner();
-        of_rows(rows_to_host(model.embed(&graph, &ReceptiveField::all(&graph), &normalisation, &inputs)))
+        of_rows(download(model.embed(&graph, &ReceptiveField::all(&graph), &normalisation, &inputs)))
     }
 
     /// Whether the whole graph is on the device.

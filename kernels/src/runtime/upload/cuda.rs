@@ -1,18 +1,18 @@
 //! Page-locked memory between the host and a CUDA device.
 
 use std::any::Any;
+use std::panic::resume_unwind;
 use std::sync::{Mutex, PoisonError};
-use std::thread::available_parallelism;
+use std::thread::{self, available_parallelism};
 
 use burn::tensor::ops::FloatTensor;
 use burn_autodiff::Autodiff;
 use burn_cubecl::tensor::CubeTensor;
-use cubecl::cuda::CudaRuntime;
-use cudarc::driver::result::{DriverError, ctx, event, memcpy_htod_async, stream};
+use cudarc::driver::result::{DriverError, ctx, event, memcpy_dtoh_async, memcpy_htod_async, stream};
 use cudarc::driver::sys;
 
-use super::{Fill, PIECE, pieces};
-use crate::runtime::backends::Cuda;
+use super::{Fill, Floats, PIECE, pieces};
+use crate::runtime::backends::{Cuda, CudaRuntime};
 use crate::runtime::device::{context_of, failure};
 use crate::runtime::page_locked::PageLocked;
 
@@ -35,6 +35,24 @@ fn of_cuda(tensor: &dyn Any) -> Option<&CubeTensor<CudaRuntime>> {
 
 fn crossed(tensor: &CubeTensor<CudaRuntime>, fill: &Fill<'_>) -> Option<()> {
     let area = Area::of(tensor)?;
+    with_ring(tensor, |ring, address| ring.copy(&area, address, fill))
+}
+
+/// Writes the values of a vector to host memory; whether it did, as [`cross`].
+pub(super) fn back(tensor: &dyn Any, to: &mut [f32], floats: &Floats) -> bool {
+    let vector = of_cuda(tensor).filter(|tensor| *tensor.meta.shape().as_slice() == [to.len()]);
+    let vector = vector.filter(|tensor| tensor.meta.strides()[0] == 1);
+    vector.is_some_and(|tensor| {
+        let size = tensor.dtype.size();
+        with_ring(tensor, |ring, address| ring.copy_back(address, size, to, floats)).is_some()
+    })
+}
+
+/// Gives `work` a ring and where the device has a tensor; `None` where it fails.
+fn with_ring(
+    tensor: &CubeTensor<CudaRuntime>,
+    work: impl FnOnce(&mut Ring, u64) -> Result<(), DriverError>,
+) -> Option<()> {
     let mut ring = Ring::taken(tensor.device.index)?;
     // What was asked of CubeCL before is queued on the device once an answer is here. Where it found no memory there is
     // nothing to write to.
@@ -43,7 +61,7 @@ fn crossed(tensor: &CubeTensor<CudaRuntime>, fill: &Fill<'_>) -> Option<()> {
         return None;
     }
     let memory = tensor.client.get_resource(tensor.handle.clone()).ok()?;
-    ring.copy(&area, memory.resource().ptr, fill).ok()?;
+    work(&mut ring, memory.resource().ptr).ok()?;
     ring.give_back();
     Some(())
 }
@@ -145,6 +163,38 @@ impl Ring {
         let rooms = memory.zip(&self.sent).map(|(memory, sent)| Piece { memory, sent, queue, area, address });
         pieces::send(rooms, [PIECE, area.unit, area.count], fill)?;
         self.queue.end()
+    }
+
+    /// Lets `floats` read pieces of the memory of the device at `address`, of `size` bytes a value.
+    fn copy_back(&mut self, address: u64, size: usize, to: &mut [f32], floats: &Floats) -> Result<(), DriverError> {
+        // What writes there may be on its way.
+        self.queue.enter()?;
+        ctx::synchronize()?;
+        let at_once = PIECE / size;
+        let pieces = Mutex::new(to.chunks_mut(at_once).enumerate());
+        let (queue, pieces) = (self.queue, &pieces);
+        let work = move |memory: &mut [u8], sent: &Sent| -> Result<(), DriverError> {
+            queue.enter()?;
+            loop {
+                let Some((piece, to)) = pieces.lock().unwrap_or_else(PoisonError::into_inner).next() else {
+                    return Ok(());
+                };
+                let memory = &mut memory[..to.len() * size];
+                // SAFETY: the tensor has these values, which nobody writes; the memory is read when they are there.
+                unsafe {
+                    memcpy_dtoh_async(memory, address + (piece * at_once * size) as u64, queue.stream)?;
+                    event::record(sent.0, queue.stream)?;
+                    event::synchronize(sent.0)?;
+                }
+                floats(memory, to);
+            }
+        };
+        thread::scope(|scope| {
+            let rooms = self.memory.bytes().chunks_exact_mut(PIECE).zip(&self.sent);
+            let threads: Vec<_> = rooms.map(|(memory, sent)| scope.spawn(move || work(memory, sent))).collect();
+            let ends = threads.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
+            ends.fold(Ok(()), Result::and)
+        })
     }
 }
 

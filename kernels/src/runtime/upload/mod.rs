@@ -1,10 +1,10 @@
-//! Large arrays from host memory to a device.
+//! Large arrays between host memory and a device.
 //!
 //! What CubeCL is given to upload one thread copies to other memory, of new pages for what is large, from where the
 //! driver copies it once more into page-locked memory of its own: about 1 GB/s in all. On CUDA large arrays go another
 //! way: a few threads write them piece by piece into page-locked memory, from where the device fetches a piece while
 //! others are written. Nothing is in host memory a second time, and what lies in a mapped file is read by all of them.
-//! For what is shorter see [`queued`](super::queued).
+//! For what is shorter see [`queued`](super::queued). What comes back from the device goes the same way.
 
 #[cfg(feature = "cuda")]
 mod cuda;
@@ -17,6 +17,8 @@ use burn::tensor::backend::Backend;
 use burn::tensor::ops::{FloatTensor, IntTensor};
 use burn::tensor::{DType, Element, Int, Tensor, TensorData, TensorPrimitive};
 use bytemuck::Pod;
+use half::slice::HalfFloatSliceExt;
+use half::{bf16, f16};
 use rayon::prelude::*;
 
 use super::device::cuda_index;
@@ -31,6 +33,14 @@ const TASK: usize = 1 << 16;
 
 /// Writes some bytes of an array; it gets the position of the first.
 type Fill<'a> = dyn Fn(usize, &mut [u8]) + Sync + 'a;
+
+/// Writes values that are stored in some way as f32.
+type Floats = dyn Fn(&[u8], &mut [f32]) + Sync;
+
+/// Values that are read at a time where CubeCL reads. It reads into page-locked memory that it keeps, in pages that hold
+/// several of a size: of 80 MB for these, of 5 GB for 512 MB on a GPU of 80 GB, which take longer to lock than to fill
+/// many times.
+const READ_AT_ONCE: usize = 1 << 20;
 
 /// Uploads an array whose elements `fill` writes, on several threads: it gets the position of the first one and room
 /// for that and those behind it, and may find other values there.
@@ -94,6 +104,70 @@ pub fn upload_ints<B: Backend, E: Element + Pod>(
     }
     let there = ints_in_pieces::<B>(len, E::dtype(), device, &bytes_of(&fill)).map(Tensor::from_primitive);
     there.unwrap_or_else(|| Tensor::from_data(TensorData::new(written(len, &fill), [len]), options))
+}
+
+/// The values of some tensors, one behind the other, as f32, brought to the host by several threads.
+///
+/// # Example
+/// ```
+/// use burn::tensor::Tensor;
+/// use burn_flex::Flex;
+/// use graphsieve_kernels::download;
+/// let x = Tensor::<Flex, 2>::from_floats([[1.0, 2.0], [3.0, 4.0]], &Default::default());
+/// assert_eq!(download(vec![x.clone(), x]), [1.0, 2.0, 3.0, 4.0, 1.0, 2.0, 3.0, 4.0]);
+/// ```
+pub fn download<B: Backend, const D: usize>(tensors: Vec<Tensor<B, D>>) -> Vec<f32> {
+    let lengths: Vec<usize> = tensors.iter().map(|tensor| tensor.shape().num_elements()).collect();
+    let mut values = bytemuck::zeroed_vec(lengths.iter().sum());
+    let mut rest = values.as_mut_slice();
+    for (tensor, length) in tensors.into_iter().zip(lengths) {
+        let (to, behind) = rest.split_at_mut(length);
+        rest = behind;
+        // A buffer of no bytes comes back from a GPU without the alignment of a float.
+        if length > 0 {
+            read(tensor.reshape([length]), to);
+        }
+    }
+    values
+}
+
+fn read<B: Backend>(tensor: Tensor<B, 1>, to: &mut [f32]) {
+    let (dtype, device) = (tensor.dtype(), tensor.device());
+    match floats_of(dtype).filter(|_| is_large::<B>(to.len(), dtype, &device)) {
+        Some(floats) => {
+            let vector = tensor.into_primitive().tensor();
+            if !back(&vector, to, floats) {
+                read_in_parts(Tensor::<B, 1>::from_primitive(TensorPrimitive::Float(vector)), READ_AT_ONCE, to);
+            }
+        }
+        None => read_in_parts(tensor, READ_AT_ONCE, to),
+    }
+}
+
+/// How values of a type become f32.
+fn floats_of(dtype: DType) -> Option<&'static Floats> {
+    match dtype {
+        DType::F32 => Some(&|from, to| to.copy_from_slice(bytemuck::cast_slice(from))),
+        DType::F16 => Some(&|from, to| bytemuck::cast_slice::<_, f16>(from).convert_to_f32_slice(to)),
+        DType::BF16 => Some(&|from, to| bytemuck::cast_slice::<_, bf16>(from).convert_to_f32_slice(to)),
+        _ => None,
+    }
+}
+
+/// Reads so many values at a time.
+fn read_in_parts<B: Backend>(tensor: Tensor<B, 1>, at_once: usize, to: &mut [f32]) {
+    let read = |tensor: Tensor<B, 1>, to: &mut [f32]| {
+        let data = tensor.into_data().convert::<f32>();
+        let from = data.as_slice::<f32>().unwrap_or_else(|e| unreachable!("f32 after convert: {e:?}"));
+        // On all threads: the memory that they are copied to is new.
+        from.par_chunks(TASK).zip(to.par_chunks_mut(TASK)).for_each(|(from, to)| to.copy_from_slice(from));
+    };
+    if to.len() <= at_once {
+        return read(tensor, to);
+    }
+    for (part, to) in to.chunks_mut(at_once).enumerate() {
+        read(tensor.clone().slice(part * at_once..part * at_once + to.len()), to);
+    }
 }
 
 /// Uploads positions among entries: as i64 where they are `wide`, else as i32.
@@ -177,5 +251,40 @@ fn cross(tensor: &dyn Any, fill: &Fill<'_>) -> bool {
     {
         let _ = (tensor, fill);
         false
+    }
+}
+
+/// Writes the values of a vector of a CUDA device to host memory through page-locked memory; whether it did.
+fn back(tensor: &dyn Any, to: &mut [f32], floats: &Floats) -> bool {
+    #[cfg(feature = "cuda")]
+    return cuda::back(tensor, to, floats);
+    #[cfg(not(feature = "cuda"))]
+    {
+        let _ = (tensor, to, floats);
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use burn_flex::Flex;
+
+    use super::*;
+
+    #[test]
+    fn values_are_the_same_whether_they_are_read_in_parts_or_not() {
+        let device = Default::default();
+        for len in [1, 4, 5, 20, 23] {
+            let values: Vec<f32> = (0..len).map(|at| at as f32 / 4.0).collect();
+            for dtype in [DType::F32, DType::F16] {
+                let tensor = Tensor::<Flex, 1>::from_data(TensorData::new(values.clone(), [len]), (&device, dtype));
+                let mut read = vec![0.0; len];
+                read_in_parts(tensor.clone(), 5, &mut read);
+                assert!(read == values && download(vec![tensor]) == values, "{len} {dtype:?}");
+            }
+        }
+        let turned = Tensor::<Flex, 2>::from_floats([[1.0, 2.0], [3.0, 4.0]], &device).transpose();
+        let none = Tensor::<Flex, 2>::empty([0, 2], &device);
+        assert_eq!(download(vec![none, turned]), [1.0, 3.0, 2.0, 4.0]);
     }
 }
