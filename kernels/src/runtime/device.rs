@@ -60,8 +60,8 @@ fn own_words(message: &str) -> String {
 }
 
 /// What `attempt` gives, or its panic, of which nothing reaches the terminal.
-#[cfg(feature = "vulkan")]
-fn quietly<T>(attempt: impl FnOnce() -> T + std::panic::UnwindSafe) -> std::thread::Result<T> {
+#[cfg(any(feature = "cuda", feature = "vulkan"))]
+pub(crate) fn quietly<T>(attempt: impl FnOnce() -> T + std::panic::UnwindSafe) -> std::thread::Result<T> {
     install_hook();
     TRYING.set(true);
     let result = std::panic::catch_unwind(attempt);

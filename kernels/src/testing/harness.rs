@@ -166,6 +166,10 @@ pub fn trial(device: Option<Device>, name: &str, needs: &[Requirement], body: im
 /// Names the group of a process.
 const GROUP: &str = "GRAPHSIEVE_TEST_GROUP";
 
+/// Names a folder in which processes of one subject keep the kernels that they compile.
+#[cfg(any(feature = "cuda", feature = "vulkan"))]
+const KEPT: &str = "GRAPHSIEVE_TEST_KERNELS";
+
 /// Each holds a context of the device.
 const MOST_PROCESSES: usize = 8;
 
@@ -201,6 +205,10 @@ pub fn run_with(mut trials: Vec<Trial>, variables: &[(&str, &str)]) -> ExitCode 
         }
     }
     arguments.test_threads = Some(1);
+    #[cfg(any(feature = "cuda", feature = "vulkan"))]
+    if let Some(folder) = std::env::var_os(KEPT) {
+        crate::device::keep_compiled(folder.as_ref());
+    }
     let conclusion = libtest_mimic::run(&arguments, trials);
     for (lack, found) in MISSING.lock().expect("no probe panicked").iter() {
         if let Some((reason, count @ 1..)) = found {

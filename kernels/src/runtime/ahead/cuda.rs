@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::mem::take;
+use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
@@ -16,7 +17,7 @@ use cubecl::stream_id::StreamId;
 use cudarc::driver::result::mem_get_info;
 
 use super::{CompileAhead, Compilers, Missing};
-use crate::runtime::device::make_current;
+use crate::runtime::device::{make_current, quietly};
 
 type CudaServer = <CudaRuntime as Runtime>::Server;
 
@@ -80,11 +81,11 @@ impl Compilers<CudaRuntime> for Threads {
             let threads: Vec<_> = (0..threads)
                 .map(|_| {
                     let server = idle.next();
-                    scope.spawn(move || work(server))
+                    scope.spawn(move || quietly(AssertUnwindSafe(|| work(server))))
                 })
                 .collect();
             // What a thread that panicked leaves undone the launch does again, and says why.
-            self.servers.extend(threads.into_iter().filter_map(|thread| thread.join().ok()));
+            self.servers.extend(threads.into_iter().filter_map(|thread| thread.join().ok()?.ok()));
         });
         self.servers.extend(idle);
     }
