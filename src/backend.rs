@@ -258,8 +258,19 @@ fn keep_compiled_in(folder: &str) {
         Some(format!("{:x}-{:x}", program.len(), built.as_nanos()))
     });
     if let (Some(cache), Some(build)) = (cache.map(|cache| cache.join("graphsieve")), build) {
-        graphsieve_kernels::device::keep_compiled(&cache.join(build).join(folder));
+        graphsieve_kernels::device::keep_compiled(&cache.join(build).join(folder), compiling_threads());
         forget_unused(&cache, Duration::from_secs(30 * 24 * 60 * 60));
+    }
+}
+
+/// Threads that compile kernels: those of the machine, of which each takes some hundred megabytes, or one where
+/// `GRAPHSIEVE_COMPILE_IN_TURN` is set.
+#[cfg(any(feature = "cuda", feature = "vulkan"))]
+fn compiling_threads() -> usize {
+    const MOST: usize = 16;
+    match std::env::var_os("GRAPHSIEVE_COMPILE_IN_TURN").is_some_and(|value| !value.is_empty()) {
+        true => 1,
+        false => std::thread::available_parallelism().map_or(1, usize::from).min(MOST),
     }
 }
 

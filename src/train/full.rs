@@ -6,6 +6,7 @@ use super::prefetch::Prefetch;
 pub struct Full<I, D> {
     next: Box<dyn FnMut() -> Option<I>>,
     ahead: Option<D>,
+    is_first: bool,
 }
 
 impl<I: 'static, D> Full<I, D> {
@@ -15,13 +16,13 @@ impl<I: 'static, D> Full<I, D> {
         I: Send,
     {
         let (mut epochs, mut inputs) = (first..=last, Prefetch::new(first..=last, make));
-        Self { next: Box::new(move || epochs.next().map(|_| inputs.next())), ahead: None }
+        Self { next: Box::new(move || epochs.next().map(|_| inputs.next())), ahead: None, is_first: true }
     }
 
     /// Inputs that are made at once.
     pub fn direct(first: usize, make: impl Fn(usize) -> I + 'static) -> Self {
         let mut epochs = first..;
-        Self { next: Box::new(move || epochs.next().map(&make)), ahead: None }
+        Self { next: Box::new(move || epochs.next().map(&make)), ahead: None, is_first: true }
     }
 }
 
@@ -32,9 +33,12 @@ impl<I, D> Full<I, D> {
         now.unwrap_or_else(|| unreachable!("one input per epoch"))
     }
 
-    /// Lets `begin` begin the epoch behind it.
+    /// Lets `begin` begin the epoch behind it, but for the first one: to begin waits for the device, and kernels of both
+    /// passes that are still to be compiled are compiled together.
     pub fn begin_ahead(&mut self, begin: impl Fn(I) -> D) {
-        self.ahead = (self.next)().map(begin);
+        if !std::mem::take(&mut self.is_first) {
+            self.ahead = (self.next)().map(begin);
+        }
     }
 }
 
@@ -45,13 +49,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_epoch_begins_once_and_one_ahead() {
+    fn every_epoch_begins_once_and_all_but_two_ahead() {
         let (begun, mut full) = (RefCell::new(Vec::new()), Full::prefetched(2, 4, |epoch| epoch));
         let begin = |epoch| {
             begun.borrow_mut().push(epoch);
             epoch * 10
         };
-        for (given, ahead) in [(20, vec![2, 3]), (30, vec![2, 3, 4]), (40, vec![2, 3, 4])] {
+        for (given, ahead) in [(20, vec![2]), (30, vec![2, 3, 4]), (40, vec![2, 3, 4])] {
             assert_eq!(full.next_begun(begin), given);
             full.begin_ahead(begin);
             assert_eq!(*begun.borrow(), ahead);

@@ -3,7 +3,7 @@
 
 use std::cell::Cell;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, Once, OnceLock};
 
 /// Prefix of the names of CubeCL's device threads.
@@ -13,6 +13,9 @@ static WATCHED: AtomicBool = AtomicBool::new(false);
 static FAILURE: Mutex<Option<String>> = Mutex::new(None);
 /// Where compiled kernels are kept, see `keep_compiled`.
 static KEPT: OnceLock<PathBuf> = OnceLock::new();
+/// Threads that compile kernels, see `keep_compiled`.
+#[cfg(any(feature = "cuda", feature = "vulkan"))]
+static COMPILING: AtomicUsize = AtomicUsize::new(1);
 
 thread_local! {
     /// Whether this thread is trying something that may panic and is caught.
@@ -95,10 +98,12 @@ pub const KEPT_MARK: &str = ".writable";
 /// The kernels in a directory must all be of one build of the program and, for CUDA, for one kind of GPU. SPIR-V that
 /// is kept is the same in every process, so that a driver finds what it has compiled, too: made anew it differs.
 ///
-/// What a CUDA device has to compile several threads compile then: launches wait until somebody asks for a result, and
-/// their kernels are compiled beside each other.
+/// What a CUDA device has to compile, so many `threads` compile then: launches wait until somebody asks for a result, and
+/// their kernels are compiled beside each other. With one thread they are compiled as they are launched.
+/// compute-sanitizer is for one thread: what compiles a kernel ahead of its launch launches it over no cubes, which the
+/// driver refuses and the sanitizer tells.
 #[cfg(any(feature = "cuda", feature = "vulkan"))]
-pub fn keep_compiled(dir: &std::path::Path) -> bool {
+pub fn keep_compiled(dir: &std::path::Path, threads: usize) -> bool {
     use cubecl::config::cache::CacheConfig;
     use cubecl::config::{CubeClRuntimeConfig, RuntimeConfig};
 
@@ -112,9 +117,16 @@ pub fn keep_compiled(dir: &std::path::Path) -> bool {
     if keeps {
         config.compilation.cache = Some(CacheConfig::File(dir.to_path_buf()));
         KEPT.get_or_init(|| dir.to_path_buf());
+        COMPILING.store(threads, Ordering::Relaxed);
     }
     CubeClRuntimeConfig::set(config);
     keeps
+}
+
+/// Threads that compile kernels.
+#[cfg(feature = "cuda")]
+pub(crate) fn compiling_threads() -> usize {
+    COMPILING.load(Ordering::Relaxed)
 }
 
 /// A Vulkan adapter.

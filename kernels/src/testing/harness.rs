@@ -207,7 +207,7 @@ pub fn run_with(mut trials: Vec<Trial>, variables: &[(&str, &str)]) -> ExitCode 
     arguments.test_threads = Some(1);
     #[cfg(any(feature = "cuda", feature = "vulkan"))]
     if let Some(folder) = std::env::var_os(KEPT) {
-        crate::device::keep_compiled(folder.as_ref());
+        crate::device::keep_compiled(folder.as_ref(), 1);
     }
     let conclusion = libtest_mimic::run(&arguments, trials);
     for (lack, found) in MISSING.lock().expect("no probe panicked").iter() {

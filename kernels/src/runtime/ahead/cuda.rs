@@ -17,12 +17,10 @@ use cubecl::stream_id::StreamId;
 use cudarc::driver::result::mem_get_info;
 
 use super::{CompileAhead, Compilers, Missing};
-use crate::runtime::device::{make_current, quietly};
+use crate::runtime::device::{compiling_threads, make_current, quietly};
 
 type CudaServer = <CudaRuntime as Runtime>::Server;
 
-/// Threads that compile: each needs some hundred megabytes.
-const MOST_THREADS: usize = 16;
 /// The part of a device's free memory that may be taken meanwhile.
 const PART: u64 = 8;
 /// Bytes of the buffer that stands for every buffer of a kernel.
@@ -38,6 +36,7 @@ impl CompileAhead for CudaRuntime {
 #[derive(Debug)]
 pub struct Threads {
     device: DeviceId,
+    threads: usize,
     /// Which kernels were kept when this process began.
     kept: HashSet<StableHash>,
     met: HashSet<KernelId>,
@@ -46,6 +45,10 @@ pub struct Threads {
 
 impl Compilers<CudaRuntime> for Threads {
     fn new(device: DeviceId) -> Option<Self> {
+        let threads = compiling_threads();
+        if threads < 2 {
+            return None;
+        }
         let config = CubeClRuntimeConfig::get();
         let root = config.compilation.cache.as_ref()?.root();
         // The table of contents of what CubeCL keeps.
@@ -54,7 +57,7 @@ impl Compilers<CudaRuntime> for Threads {
         table.for_each(|kernel, _| {
             kept.insert(*kernel);
         });
-        Some(Self { device, kept, met: HashSet::new(), servers: Vec::new() })
+        Some(Self { device, threads, kept, met: HashSet::new(), servers: Vec::new() })
     }
 
     fn is_missing(&mut self, kernel: &KernelId) -> bool {
@@ -67,7 +70,7 @@ impl Compilers<CudaRuntime> for Threads {
     }
 
     fn compile(&mut self, kernels: &[Missing<CudaRuntime>]) {
-        let threads = thread::available_parallelism().map_or(1, usize::from).min(MOST_THREADS).min(kernels.len());
+        let threads = self.threads.min(kernels.len());
         let (device, next) = (self.device, &AtomicUsize::new(0));
         let mut idle = take(&mut self.servers).into_iter();
         let work = move |server: Option<CudaServer>| {
