@@ -162,9 +162,10 @@ fn what_was_uploaded_comes_back<B: GraphBackend>(device: &B::Device) {
     }
     for len in lengths::<f32>() {
         check::<B, f32>(&[[len, 1]], device);
-        check::<B, f16>(&[[2 * len, 1]], device);
-        check::<B, bf16>(&[[1, 2 * len]], device);
     }
+    let [.., several, _] = lengths::<f16>();
+    check::<B, f16>(&[[several, 1]], device);
+    check::<B, bf16>(&[[1, several]], device);
     // Rows of any width, one matrix behind the other.
     let rows = UPLOAD_PIECE / 16;
     check::<B, f32>(&[[rows, 5], [0, 5], [3, 5], [rows, 8]], device);
