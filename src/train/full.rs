@@ -33,8 +33,8 @@ impl<I, D> Full<I, D> {
         now.unwrap_or_else(|| unreachable!("one input per epoch"))
     }
 
-    /// Lets `begin` begin the epoch behind it, but for the first one: to begin waits for the device, and kernels of both
-    /// passes that are still to be compiled are compiled together.
+    /// Lets `begin` begin the epoch behind it, but for the first one: to begin waits for the device, and what is still
+    /// to be compiled for both passes is compiled together.
     pub fn begin_ahead(&mut self, begin: impl Fn(I) -> D) {
         if !std::mem::take(&mut self.is_first) {
             self.ahead = (self.next)().map(begin);
