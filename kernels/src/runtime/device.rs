@@ -98,10 +98,10 @@ pub const KEPT_MARK: &str = ".writable";
 /// The kernels in a directory must all be of one build of the program and, for CUDA, for one kind of GPU. SPIR-V that
 /// is kept is the same in every process, so that a driver finds what it has compiled, too: made anew it differs.
 ///
-/// What a CUDA device has to compile, so many `threads` compile then: launches wait until somebody asks for a result, and
-/// their kernels are compiled beside each other. With one thread they are compiled as they are launched.
-/// compute-sanitizer is for one thread: what compiles a kernel ahead of its launch launches it over no cubes, which the
-/// driver refuses and the sanitizer tells.
+/// What a CUDA device has to compile, so many `threads` compile then: launches wait until somebody asks for a result,
+/// and their kernels are compiled beside each other. With one thread each is compiled when it is launched. That is for
+/// compute-sanitizer: whoever compiles a kernel ahead launches it over no cubes, which the driver refuses and the
+/// sanitizer tells.
 #[cfg(any(feature = "cuda", feature = "vulkan"))]
 pub fn keep_compiled(dir: &std::path::Path, threads: usize) -> bool {
     use cubecl::config::cache::CacheConfig;

@@ -37,9 +37,9 @@ type Fill<'a> = dyn Fn(usize, &mut [u8]) + Sync + 'a;
 /// Writes values that are stored in some way as f32.
 type Floats = dyn Fn(&[u8], &mut [f32]) + Sync;
 
-/// Values that are read at a time where CubeCL reads. It reads into page-locked memory that it keeps, in pages that hold
-/// several of a size: of 80 MB for these, of 5 GB for 512 MB on a GPU of 80 GB, which take longer to lock than to fill
-/// many times.
+/// Values that are read at a time where CubeCL reads. It reads into page-locked memory that it keeps, in pages that
+/// hold several of a size: of 80 MB for these, of 5 GB for 512 MB on a GPU of 80 GB, which take longer to lock than to
+/// fill many times.
 const READ_AT_ONCE: usize = 1 << 20;
 
 /// Uploads an array whose elements `fill` writes, on several threads: it gets the position of the first one and room
