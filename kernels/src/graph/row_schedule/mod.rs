@@ -11,10 +11,8 @@ use burn_cubecl::tensor::CubeTensor;
 use crate::graph::csr::{LONG_ROW, View};
 use crate::runtime::launch::PlanePerRow;
 
-/// Threads that share a long row, and where rows are so few that there is room for twice as many. Spans always have as
-/// many: what a row adds up to must not depend on rows that come later.
+/// Threads that share a long row, however many there are: what a row adds up to must not depend on rows that come later.
 const TEAM_THREADS: u32 = 512;
-const FEW_LONG_ROWS: usize = 256;
 /// Shared memory that every device has.
 const TEAM_BYTES: usize = 32 << 10;
 /// What a plane of a team needs beside that: a scalar, and its share of one for all.
@@ -87,9 +85,7 @@ pub(crate) fn row_launches<R: CubeRuntime>(
     let client = &topology.row_ptr.client;
     let plane = PlanePerRow::of(client).plane as usize;
     let rows = &view.rows;
-    let few = topology.num_long <= FEW_LONG_ROWS && !topology.spans;
-    let threads = if few { 2 * TEAM_THREADS } else { TEAM_THREADS };
-    let largest = client.properties().hardware.max_units_per_cube.min(threads) as usize;
+    let largest = client.properties().hardware.max_units_per_cube.min(TEAM_THREADS) as usize;
     let room = client.properties().hardware.max_shared_memory_size;
     let fits = |team: usize| {
         let bytes = team * plane * lane_bytes;
