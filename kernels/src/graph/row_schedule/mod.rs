@@ -11,7 +11,7 @@ use burn_cubecl::tensor::CubeTensor;
 use crate::graph::csr::{LONG_ROW, View};
 use crate::runtime::launch::PlanePerRow;
 
-/// Threads that share a long row, however many there are: what a row adds up to must not depend on rows that come later.
+/// Threads that share a long row, however many of them there are: what a row adds up to must not depend on later ones.
 const TEAM_THREADS: u32 = 512;
 /// Shared memory that every device has.
 const TEAM_BYTES: usize = 32 << 10;
