@@ -258,8 +258,10 @@ fn keep_compiled_in(folder: &str) {
         Some(format!("{:x}-{:x}", program.len(), built.as_nanos()))
     });
     if let (Some(cache), Some(build)) = (cache.map(|cache| cache.join("graphsieve")), build) {
-        graphsieve_kernels::device::keep_compiled(&cache.join(build).join(folder), compiling_threads());
-        forget_unused(&cache, Duration::from_secs(30 * 24 * 60 * 60));
+        // Once a process.
+        if graphsieve_kernels::device::keep_compiled(&cache.join(build).join(folder), compiling_threads()) {
+            forget_unused(&cache, Duration::from_secs(30 * 24 * 60 * 60));
+        }
     }
 }
 

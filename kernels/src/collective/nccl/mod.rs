@@ -32,8 +32,7 @@ use super::hosts::among;
 use super::link::{Begun, Call, Collective, Link, Place, Traffic};
 use super::operation::CollectiveOperation;
 use super::presence::{Presence, lock};
-use crate::runtime::backends::Cuda;
-use crate::runtime::backends::CudaRuntime;
+use crate::runtime::backends::{Cuda, CudaRuntime};
 use crate::runtime::launch::empty;
 use crate::runtime::turn::{SharedTurn, pause};
 

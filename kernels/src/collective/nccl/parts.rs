@@ -13,8 +13,7 @@ use crate::collective::error::CollectiveFault;
 use crate::collective::operation::CollectiveOperation;
 use crate::collective::threads::sum;
 use crate::ops::combine::{Activation, CombineBackend, MAX_PARTS};
-use crate::runtime::backends::Cuda;
-use crate::runtime::backends::CudaRuntime;
+use crate::runtime::backends::{Cuda, CudaRuntime};
 use crate::runtime::launch::{empty, part};
 
 /// What of an exchange is this rank's.

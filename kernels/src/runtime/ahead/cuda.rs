@@ -38,7 +38,7 @@ pub struct Threads {
     device: DeviceId,
     threads: usize,
     /// Which kernels were kept when this process began.
-    kept: HashSet<StableHash>,
+    kept: Cache<StableHash, String>,
     met: HashSet<KernelId>,
     servers: Vec<CudaServer>,
 }
@@ -52,16 +52,12 @@ impl Compilers<CudaRuntime> for Threads {
         let config = CubeClRuntimeConfig::get();
         let root = config.compilation.cache.as_ref()?.root();
         // The table of contents of what CubeCL keeps.
-        let mut table = Cache::<StableHash, String>::new("ptx/toc", CacheOption::default().name("cuda").root(root));
-        let mut kept = HashSet::new();
-        table.for_each(|kernel, _| {
-            kept.insert(*kernel);
-        });
+        let kept = Cache::new("ptx/toc", CacheOption::default().name("cuda").root(root));
         Some(Self { device, threads, kept, met: HashSet::new(), servers: Vec::new() })
     }
 
     fn is_missing(&mut self, kernel: &KernelId) -> bool {
-        !self.met.contains(kernel) && self.met.insert(kernel.clone()) && !self.kept.contains(&kernel.stable_hash())
+        !self.met.contains(kernel) && self.met.insert(kernel.clone()) && self.kept.get(&kernel.stable_hash()).is_none()
     }
 
     fn room(&self) -> u64 {

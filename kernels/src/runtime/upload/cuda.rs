@@ -1,9 +1,8 @@
 //! Page-locked memory between the host and a CUDA device.
 
 use std::any::Any;
-use std::panic::resume_unwind;
 use std::sync::{Mutex, PoisonError};
-use std::thread::{self, available_parallelism};
+use std::thread::available_parallelism;
 
 use burn::tensor::ops::FloatTensor;
 use burn_autodiff::Autodiff;
@@ -171,12 +170,12 @@ impl Ring {
         self.queue.enter()?;
         ctx::synchronize()?;
         let at_once = PIECE / size;
-        let pieces = Mutex::new(to.chunks_mut(at_once).enumerate());
-        let (queue, pieces) = (self.queue, &pieces);
-        let work = move |memory: &mut [u8], sent: &Sent| -> Result<(), DriverError> {
+        let (queue, count) = (self.queue, to.len().div_ceil(at_once));
+        let parts = Mutex::new(to.chunks_mut(at_once).enumerate());
+        let work = |(memory, sent): (&mut [u8], &Sent)| -> Result<(), DriverError> {
             queue.enter()?;
             loop {
-                let Some((piece, to)) = pieces.lock().unwrap_or_else(PoisonError::into_inner).next() else {
+                let Some((piece, to)) = parts.lock().unwrap_or_else(PoisonError::into_inner).next() else {
                     return Ok(());
                 };
                 let memory = &mut memory[..to.len() * size];
@@ -189,12 +188,7 @@ impl Ring {
                 floats(memory, to);
             }
         };
-        thread::scope(|scope| {
-            let rooms = self.memory.bytes().chunks_exact_mut(PIECE).zip(&self.sent);
-            let threads: Vec<_> = rooms.map(|(memory, sent)| scope.spawn(move || work(memory, sent))).collect();
-            let ends = threads.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
-            ends.fold(Ok(()), Result::and)
-        })
+        pieces::on_threads(self.memory.bytes().chunks_exact_mut(PIECE).zip(&self.sent).take(count), work)
     }
 }
 

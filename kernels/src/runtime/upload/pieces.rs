@@ -37,9 +37,17 @@ pub(super) fn send<R: Room>(
             own.send(first, units)?;
         }
     };
+    on_threads(rooms.take(count.div_ceil(at_once)), work)
+}
+
+/// Lets `work` have each of `rooms` on a thread of its own. The first error.
+pub(super) fn on_threads<R: Send, E: Send>(
+    rooms: impl Iterator<Item = R>,
+    work: impl Fn(R) -> Result<(), E> + Sync,
+) -> Result<(), E> {
     let work = &work;
     thread::scope(|scope| {
-        let threads: Vec<_> = rooms.take(count.div_ceil(at_once)).map(|own| scope.spawn(move || work(own))).collect();
+        let threads: Vec<_> = rooms.map(|own| scope.spawn(move || work(own))).collect();
         let ends = threads.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
         // All are joined, also behind one that failed.
         ends.fold(Ok(()), Result::and)
