@@ -38,8 +38,8 @@ fn electronics() -> Sizes {
 }
 
 /// The table in `src/bench/results/devices.md`, "Earlier versions, which `plan` is held to", from the epochs on one
-/// device of the graph as it is. Those of all rows on two H200 have chosen one constant, `HIDDEN_SHARE`, and those of one
-/// H200 on two sizes of the graph another, the time of a launch; memory has fitted nothing.
+/// device of the graph as it is. Those of all rows on two H200 have chosen one constant, `HIDDEN_SHARE`, and those of
+/// one H200 on two sizes of the graph another, the time of a launch; memory has fitted nothing.
 #[test]
 fn epochs_and_memory_on_several_devices_are_within_a_fifth_of_what_was_measured() {
     let mut config = Stage2Config::new("electronics");

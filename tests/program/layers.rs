@@ -191,8 +191,8 @@ fn between_modules(uses: &Uses) -> BTreeMap<String, BTreeSet<String>> {
     modules
 }
 
-/// The layers that CONTRIBUTING.md tells of, lowest first: of its table the rows that begin with a number, and then name
-/// the modules of that layer.
+/// The layers that CONTRIBUTING.md tells of, lowest first: of its table the rows that begin with a number, and then
+/// name the modules of that layer.
 fn told_layers() -> Vec<Vec<String>> {
     let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("CONTRIBUTING.md")).unwrap();
     let mut layers: BTreeMap<usize, Vec<String>> = BTreeMap::new();

@@ -1,8 +1,8 @@
 //! Short arrays on their way to a CUDA device, which fetches them when their turn in its queue comes.
 //!
 //! What CubeCL is given to upload lies in memory that the driver copies itself, if it is not very short, once the
-//! device has done all that was asked of it before; no kernel is launched meanwhile. Here it lies in page-locked memory,
-//! from where a kernel fetches it, and the host waits for nothing.
+//! device has done all that was asked of it before; no kernel is launched meanwhile. Here it lies in page-locked
+//! memory, from where a kernel fetches it, and the host waits for nothing.
 
 #[cfg(feature = "cuda")]
 mod cuda;

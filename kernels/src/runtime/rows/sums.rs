@@ -195,7 +195,8 @@ impl<E: Element, W: Weights, const S: usize> AddRows<'_, E, W, S> {
         N * V::LANES
     }
 
-    /// Sums `channels` of one head, no more than a register has. Where rows are `far`, requests the same channels of later ones.
+    /// Sums `channels` of one head, no more than a register has. Where rows are `far`, requests the same channels of
+    /// later ones.
     ///
     /// # Safety
     /// That of [`Kernel::run`], where the lengths are checked.

@@ -14,8 +14,8 @@ pub(super) const EDGES_AHEAD: usize = 16;
 /// A register of f32 of one instruction set.
 ///
 /// # Safety
-/// Its methods may run only where that instruction set is enabled, which [`dispatch`](super::dispatch) sees to. They read and write
-/// `LANES` elements, at any alignment.
+/// Its methods may run only where that instruction set is enabled, which [`dispatch`](super::dispatch) sees to. They
+/// read and write `LANES` elements, at any alignment.
 pub trait Vector: Copy {
     /// A register half as long, for short rows: a load no longer than the row stays within its cache line. Itself where
     /// there is none.
